@@ -1,0 +1,33 @@
+# Everything runs in .venv, which each target makes for itself where it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint docs bench clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/plot_split_digits.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --cov
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q tests/test_docs.py -k docstring
+
+docs: $(STAMP)
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/default_lambda.py
+	$(BIN)/python benchmarks/two_task_optimum.py
+
+clean:
+	rm -rf $(VENV) .venv-oldest docs/_build docs/generated examples/figures build dist .pytest_cache .ruff_cache .coverage
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $(STAMP)
