@@ -1,0 +1,63 @@
+"""Softmax cross-entropy over the active classes, and the Fisher's vectors.
+
+With p the softmax of the logits over the active classes (0 elsewhere), the negative
+log-likelihood of a row with label y is -log p_y and its gradient at the logits is p - e_y.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+
+def class_mask(active: np.ndarray, like: torch.Tensor) -> torch.Tensor | None:
+    """Logits to add so that inactive classes get probability 0; None if all are active.
+
+    `active` is boolean of shape (K,) or, for a choice per row, (n, K).
+    """
+    if active.all():
+        return None
+    mask = np.where(active, 0.0, -np.inf)
+    return torch.from_numpy(mask).to(like)
+
+
+def log_softmax(logits: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Logarithms of the probabilities, of shape (n, K)."""
+    return torch.log_softmax(logits if mask is None else logits + mask, dim=1)
+
+
+def nll_and_delta(logits, labels, weights, mask) -> tuple[torch.Tensor, torch.Tensor]:
+    """Σ s·NLL, a 0-d tensor, and its gradient s·(p - e_y) at the logits (n, K)."""
+    log_p = log_softmax(logits, mask)
+    nll = log_p.gather(1, labels)
+    delta = log_p.exp_()
+    delta.scatter_add_(1, labels, torch.full_like(nll, -1.0))
+    if weights is not None:
+        nll *= weights
+        delta *= weights
+    return nll.sum().neg_(), delta
+
+
+def fisher_vectors(kind: str, logits, labels, mask, uniforms) -> torch.Tensor:
+    """Vectors whose outer products add up to each row's Fisher at the logits.
+
+    Returns (C, n, K): C is K for ``"exact"``, the expectation over the model's own
+    labels, and 1 for ``"sample"`` (a label drawn by inverting the distribution function
+    at `uniforms`, of shape (n, 1)) and for ``"empirical"`` (the row's own label).
+    """
+    p = log_softmax(logits, mask).exp_()
+    if kind == "exact":
+        identity = torch.eye(p.shape[1], dtype=p.dtype, device=p.device)
+        return p.sqrt().T[:, :, None] * (p - identity[:, None, :])
+    if kind == "sample":
+        labels = _draw(p, uniforms)
+    return p.scatter_add(1, labels, torch.full_like(p[:, :1], -1.0))[None]
+
+
+def _draw(p: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """One class per row, of shape (n, 1); never one of probability 0."""
+    cumulative = p.cumsum(dim=1)
+    # The total may round to other than 1; strict comparison skips classes of width 0.
+    drawn = (cumulative <= uniforms * cumulative[:, -1:]).sum(dim=1, keepdim=True)
+    last_possible = p.shape[1] - 1 - (p.flip(1) > 0).to(p.dtype).argmax(1, keepdim=True)
+    return torch.minimum(drawn, last_possible)

@@ -1,0 +1,88 @@
+"""The loss of the task being learned, as a function of the flat weight vector."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from skewc._losses import log_softmax, nll_and_delta
+from skewc._network import Network
+from skewc._rows import Rows
+
+
+class Objective:
+    """L(w) = (1/N)·[Σ s·NLL(x; w) + (α/2)·‖W‖²], the part of J that is not the penalty.
+
+    W are the coefficients without the intercepts and N = Σ s over the rows trained on.
+    `weights` and `gradient` are flat tensors that solvers read and write in place.
+
+    Parameters
+    ----------
+    order : ndarray of int, the rows to train on
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        weights: torch.Tensor,
+        rows: Rows,
+        order: np.ndarray,
+        *,
+        mask: torch.Tensor | None,
+        alpha: float,
+    ):
+        self.network = network
+        self.weights = weights
+        self.rows = rows
+        self.order = order
+        self.gradient = torch.zeros_like(weights)
+        self.total_weight = rows.total_weight(order)
+        self._mask = mask
+        self._l2 = alpha / self.total_weight
+        self._coefs, self._intercepts = network.split(weights)
+        self._coef_gradients, self._intercept_gradients = network.split(self.gradient)
+        self._w, self._g = weights[: network.n_coefs], self.gradient[: network.n_coefs]
+
+    def batch(self, index: torch.Tensor) -> torch.Tensor:
+        """Write an unbiased estimate of ∇L to `gradient`; return Σ s·NLL of the batch."""
+        nll = self._data_term(index, len(self.order) / (len(index) * self.total_weight))
+        self._g.add_(self._w, alpha=self._l2)
+        return nll
+
+    def full(self) -> float:
+        """Write ∇L over all rows to `gradient` and return L."""
+        total, nll = torch.zeros_like(self.gradient), 0.0
+        for index in self.rows.chunks(self.order, max(self.network.sizes)):
+            nll += float(self._data_term(index, 1 / self.total_weight))
+            total += self.gradient
+        self.gradient.copy_(total)
+        self._g.add_(self._w, alpha=self._l2)
+        return nll / self.total_weight + self.l2_value()
+
+    def l2_value(self) -> float:
+        """(α / 2N)·‖W‖²."""
+        return 0.5 * self._l2 * float(torch.dot(self._w, self._w))
+
+    def accuracy(self, order: np.ndarray) -> float:
+        """Weighted share of rows whose likeliest active class is their own."""
+        hits = 0.0
+        for index in self.rows.chunks(order, max(self.network.sizes)):
+            labels, weights = self.rows.targets(index)
+            x = self.rows.inputs(index)
+            logits = self.network.forward(self._coefs, self._intercepts, x)[-1]
+            predicted = log_softmax(logits, self._mask).argmax(dim=1, keepdim=True)
+            hit = (predicted == labels).to(logits.dtype)
+            hits += float((hit if weights is None else hit * weights).sum())
+        return hits / self.rows.total_weight(order)
+
+    def _data_term(self, index: torch.Tensor, scale: float) -> torch.Tensor:
+        """Write scale·Σ s·∇NLL to `gradient`; return Σ s·NLL."""
+        labels, weights = self.rows.targets(index)
+        x = self.rows.inputs(index)
+        activations = self.network.forward(self._coefs, self._intercepts, x)
+        nll, delta = nll_and_delta(activations[-1], labels, weights, self._mask)
+        delta *= scale
+        for layer, a, d in self.network.backpropagate(self._coefs, activations, delta):
+            torch.mm(a.T, d, out=self._coef_gradients[layer])
+            torch.sum(d, dim=0, out=self._intercept_gradients[layer])
+        return nll

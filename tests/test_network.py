@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+import reference
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skewc._losses import nll_and_delta
+from skewc._network import Network
+
+
+def make(rng, sizes, activation):
+    network = Network(sizes, activation)
+    weights = torch.from_numpy(network.initialise(rng, np.float64))
+    return network, weights
+
+
+@pytest.mark.parametrize("activation", ["identity", "logistic", "tanh", "relu"])
+@pytest.mark.parametrize("sizes", [(4, 3), (4, 6, 3), (4, 6, 5, 3)])
+def test_backpropagation_equals_autograd(rng, activation, sizes):
+    network, weights = make(rng, sizes, activation)
+    X = torch.from_numpy(rng.normal(size=(7, 4)))
+    y = torch.from_numpy(rng.randint(3, size=7))
+    s = torch.from_numpy(rng.uniform(size=7))
+
+    flat = weights.clone().requires_grad_()
+    expected = reference.nll(flat, sizes, activation, X, y, s)
+    (expected_gradient,) = torch.autograd.grad(expected, flat)
+
+    coefs, intercepts = network.split(weights)
+    activations = network.forward(coefs, intercepts, X)
+    value, delta = nll_and_delta(activations[-1], y[:, None], s[:, None], None)
+    gradient = torch.zeros_like(weights)
+    coef_gradients, intercept_gradients = network.split(gradient)
+    for layer, a, d in network.backpropagate(coefs, activations, delta):
+        coef_gradients[layer] += a.T @ d
+        intercept_gradients[layer] += d.sum(dim=0)
+    assert_allclose(float(value), expected.item(), rtol=1e-12)
+    assert_allclose(gradient, expected_gradient, rtol=1e-10, atol=1e-13)
+
+
+def test_several_vectors_per_row_go_back_like_each_alone(rng):
+    network, weights = make(rng, (4, 6, 5, 3), "tanh")
+    coefs, intercepts = network.split(weights)
+    activations = network.forward(coefs, intercepts, torch.from_numpy(rng.normal(size=(7, 4))))
+    vectors = torch.from_numpy(rng.normal(size=(2, 7, 3)))
+    together = list(network.backpropagate(coefs, activations, vectors))
+    for c in range(2):
+        alone = network.backpropagate(coefs, activations, vectors[c])
+        for (layer, a, d), (layer_c, a_c, d_c) in zip(together, alone, strict=True):
+            assert layer == layer_c
+            assert a is a_c
+            assert_allclose(d[c], d_c, rtol=1e-13)
+
+
+def test_split_and_join_are_inverse_and_share_memory():
+    network = Network((3, 4, 2), "relu")
+    vector = np.arange(float(network.n_weights))
+    coefs, intercepts = network.split(vector)
+    assert [c.shape for c in coefs] == [(3, 4), (4, 2)]
+    assert [b.shape for b in intercepts] == [(4,), (2,)]
+    assert network.n_coefs == 20
+    assert_array_equal(Network.join(coefs, intercepts), vector)
+    coefs[1][0, 0] = -1
+    assert vector[12] == -1
+
+
+@pytest.mark.parametrize("sizes", [(5, 2), (5, 7, 3), (20, 33, 9)])
+def test_growing_keeps_old_logits_bit_for_bit(rng, sizes):
+    network, weights = make(rng, sizes, "relu")
+    old = sizes[-1]
+    columns = np.sort(rng.permutation(old + 3)[:old])
+    wider, index = network.grow(columns, old + 3)
+    grown = torch.from_numpy(wider.initialise(rng, np.float64))
+    grown[index] = weights
+    x = torch.from_numpy(rng.normal(size=(50, sizes[0])))
+    before = network.forward(*network.pad_outputs(*network.split(weights)), x)[-1]
+    after = wider.forward(*wider.pad_outputs(*wider.split(grown)), x)[-1]
+    assert after.shape == before.shape == (50, 64)
+    assert_array_equal(after[:, columns], before[:, :old])
+    assert_allclose(after[:, : old + 3], wider.forward(*wider.split(grown), x)[-1], rtol=1e-9)
