@@ -1,0 +1,203 @@
+"""Minimise J on one task: epochs, early stopping and convergence, or L-BFGS."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.optimize
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from sklearn.utils import shuffle as shuffled
+
+from skewc._objective import Objective
+from skewc._penalties import DiagonalPenalty
+
+NON_FINITE = (
+    "Solver produced non-finite parameter weights. The input data may contain large values "
+    "and need to be preprocessed (StandardScaler), or learning_rate_init is too large. "
+    "The estimator is as it was before this call."
+)
+
+
+@dataclass
+class History:
+    """What one training run leaves behind, under the names scikit-learn gives it."""
+
+    loss_: float = math.inf
+    best_loss_: float | None = math.inf
+    loss_curve_: list[float] = field(default_factory=list)
+    validation_scores_: list[float] | None = None
+    best_validation_score_: float | None = None
+    n_iter_: int = 0
+    t_: int = 0
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """How a stochastic solver passes over the rows, and when it stops.
+
+    The fields mean what they mean in scikit-learn's MLPClassifier. `warn` says whether
+    running out of epochs is worth a ConvergenceWarning.
+    """
+
+    batch_size: int | str
+    max_iter: int
+    shuffle: bool
+    tol: float
+    n_iter_no_change: float
+    verbose: bool | int
+    warn: bool
+
+    def minimise(self, objective: Objective, penalty, solver, history, rng, validation) -> None:
+        """Change `objective.weights` in place until convergence.
+
+        `penalty` is scaled to stand beside the mean loss, or None. `validation` are the
+        rows held out for early stopping, or None. `history` is written.
+        """
+        if validation is not None:
+            history.best_loss_, history.validation_scores_ = None, []
+            history.best_validation_score_ = -math.inf
+        best_weights, order = objective.weights.clone(), objective.order
+        n, batch_size = len(order), self._batch_size(len(order))
+        stalled = 0
+        while history.n_iter_ < self.max_iter:
+            if self.shuffle:
+                order = shuffled(order, random_state=rng)
+            nll = _epoch(objective, penalty, solver, objective.rows.index(order), batch_size)
+            history.n_iter_ += 1
+            history.t_ += n
+            self._record(history, _regularized(nll, objective, penalty))
+            if validation is None:
+                improved = history.loss_ <= history.best_loss_ - self.tol
+                history.best_loss_ = min(history.best_loss_, history.loss_)
+            else:
+                improved = self._validate(history, objective, validation, best_weights)
+            solver.end_epoch(history.t_)
+            stalled = 0 if improved else stalled + 1
+            if stalled > self.n_iter_no_change:
+                watched = "Training loss" if validation is None else "Validation score"
+                message = (
+                    f"{watched} did not improve more than tol={self.tol:f} for "
+                    f"{self.n_iter_no_change:.0f} consecutive epochs."
+                )
+                if not solver.slow_down():
+                    self._say(f"{message} Stopping.")
+                    break
+                self._say(f"{message} Setting learning rate to {solver.rate:f}")
+                stalled = 0
+        else:
+            self._warn_not_converged()
+        if validation is not None:
+            objective.weights.copy_(best_weights)
+
+    def _batch_size(self, n: int) -> int:
+        if self.batch_size == "auto":
+            return min(200, n)
+        if self.batch_size > n:
+            warnings.warn(
+                "Got `batch_size` less than 1 or larger than sample size. "
+                "It is going to be clipped",
+                stacklevel=2,
+            )
+        return min(self.batch_size, n)
+
+    def _record(self, history: History, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise ValueError(NON_FINITE)
+        history.loss_ = loss
+        history.loss_curve_.append(loss)
+        self._say(f"Iteration {history.n_iter_}, loss = {loss:.8f}")
+
+    def _validate(self, history, objective, validation, best_weights) -> bool:
+        """Score the held-out rows; keep the weights if they are the best so far."""
+        score = objective.accuracy(validation)
+        history.validation_scores_.append(score)
+        self._say(f"Validation score: {score:f}")
+        improved = score >= history.best_validation_score_ + self.tol
+        if score > history.best_validation_score_:
+            history.best_validation_score_ = score
+            best_weights.copy_(objective.weights)
+        return improved
+
+    def _warn_not_converged(self) -> None:
+        if self.warn:
+            warnings.warn(
+                f"Stochastic Optimizer: Maximum iterations ({self.max_iter}) reached and "
+                "the optimization hasn't converged yet.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+
+    def _say(self, message: str) -> None:
+        if self.verbose:
+            print(message)
+
+
+def _epoch(objective, penalty, solver, index: torch.Tensor, batch_size: int) -> float:
+    """Pass once over the rows; return the mean over them of s·NLL as they were met."""
+    nll = torch.zeros((), dtype=torch.float64, device=index.device)
+    for start in range(0, len(index), batch_size):
+        nll += objective.batch(index[start : start + batch_size])
+        solver.step(objective.weights, objective.gradient, penalty)
+    return float(nll) / objective.total_weight
+
+
+def _regularized(nll: float, objective: Objective, penalty: DiagonalPenalty | None) -> float:
+    """Add to the epoch's NLL the two quadratic terms of J at its end."""
+    value = 0.0 if penalty is None else penalty.value(objective.weights)
+    return nll + objective.l2_value() + value
+
+
+def hold_out(labels: np.ndarray, fraction: float, rng) -> tuple[np.ndarray, np.ndarray]:
+    """Split row numbers into training and validation rows, stratified by label."""
+    train, validation = train_test_split(
+        np.arange(len(labels)), test_size=fraction, random_state=rng, stratify=labels
+    )
+    if len(validation) < 2:
+        raise ValueError(
+            "The validation set is too small. Increase 'validation_fraction' "
+            "or the size of your dataset."
+        )
+    return train, validation
+
+
+def minimise_lbfgs(objective: Objective, penalty, history, *, max_iter, max_fun, tol, warn) -> None:
+    """Minimise the whole of J, penalty included, by scipy's L-BFGS-B."""
+    weights = objective.weights
+
+    def value_and_gradient(point: np.ndarray):
+        weights.copy_(torch.from_numpy(point))
+        value = objective.full()
+        gradient = objective.gradient
+        if penalty is not None:
+            value += penalty.value(weights)
+            gradient = gradient + penalty.gradient(weights)
+        return value, gradient.cpu().numpy().astype(np.float64)
+
+    result = scipy.optimize.minimize(
+        value_and_gradient,
+        weights.cpu().numpy().astype(np.float64),
+        method="L-BFGS-B",
+        jac=True,
+        options={"maxfun": max_fun, "maxiter": max_iter, "gtol": tol},
+        callback=lambda intermediate_result: history.loss_curve_.append(
+            float(intermediate_result.fun)
+        ),
+    )
+    weights.copy_(torch.from_numpy(result.x))
+    if not math.isfinite(result.fun):
+        raise ValueError(NON_FINITE)
+    if warn and result.status != 0:
+        warnings.warn(
+            f"lbfgs failed to converge after {result.nit} iteration(s) (status={result.status}): "
+            f"{result.message}. Increase max_iter or max_fun, or scale the data.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    history.loss_ = history.best_loss_ = float(result.fun)
+    history.n_iter_ = result.nit
+    history.t_ += result.nfev * len(objective.order)

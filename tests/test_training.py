@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+
+from skewc import EWCClassifier
+from skewc._network import Network
+
+
+@pytest.fixture
+def blobs(rng):
+    y = rng.randint(3, size=90)
+    return rng.normal(size=(90, 4)) + 3 * np.eye(3, 4)[y], y
+
+
+def test_fit_warns_when_epochs_run_out_and_partial_fit_does_not(blobs):
+    X, y = blobs
+    with pytest.warns(ConvergenceWarning, match=r"Maximum iterations \(2\) reached"):
+        EWCClassifier(max_iter=2).fit(X, y)
+    EWCClassifier(max_iter=20, tol=0).partial_fit(X, y)  # warnings are errors here
+    EWCClassifier(solver="lbfgs", max_iter=3).partial_fit(X, y)
+
+
+def test_lbfgs_warns_when_iterations_run_out(blobs):
+    with pytest.warns(ConvergenceWarning, match="lbfgs failed to converge after 3 iteration"):
+        EWCClassifier(solver="lbfgs", max_iter=3).fit(*blobs)
+
+
+def test_large_batches_are_clipped_with_a_warning(blobs):
+    X, y = blobs
+    with pytest.warns(UserWarning, match="It is going to be clipped"):
+        clf = EWCClassifier(batch_size=500, max_iter=1, random_state=0).partial_fit(X, y)
+    whole = EWCClassifier(batch_size=90, max_iter=1, random_state=0).partial_fit(X, y)
+    np.testing.assert_array_equal(clf.coefs_[0], whole.coefs_[0])
+
+
+def test_training_stops_when_nothing_improves(blobs, capsys):
+    X, y = blobs
+    clf = EWCClassifier(learning_rate_init=0.05, tol=0.1, verbose=True, random_state=0).fit(X, y)
+    assert clf.n_iter_ < 200
+    assert len(clf.loss_curve_) == clf.n_iter_
+    assert clf.best_loss_ == min(clf.loss_curve_)
+    printed = capsys.readouterr().out
+    assert f"Iteration {clf.n_iter_}, loss = {clf.loss_:.8f}" in printed
+    assert "Stopping." in printed
+
+
+def test_adaptive_rate_is_lowered_before_stopping(blobs, capsys):
+    EWCClassifier(
+        solver="sgd", learning_rate="adaptive", learning_rate_init=0.1, tol=0.05,
+        n_iter_no_change=1, verbose=True, random_state=0,
+    ).fit(*blobs)  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "Setting learning rate to 0.020000" in printed
+    assert "Stopping." in printed
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_early_stopping_keeps_the_best_weights(blobs, method, capsys):
+    X, y = blobs
+    y = np.where(np.random.RandomState(0).uniform(size=90) < 0.3, (y + 1) % 3, y)
+    clf = EWCClassifier(
+        early_stopping=True, learning_rate_init=0.1, random_state=0,
+        validation_fraction=0.3, n_iter_no_change=20, verbose=True,
+    )  # fmt: skip
+    getattr(clf, method)(X, y)
+    assert clf.best_loss_ is None
+    assert clf.best_validation_score_ == max(clf.validation_scores_)
+    assert clf.validation_scores_[-1] < clf.best_validation_score_
+    # The rows held out, drawn again as training drew them.
+    rng = np.random.RandomState(0)
+    Network((4, 100, 3), "relu").initialise(rng, X.dtype)
+    _, held_out = train_test_split(np.arange(90), test_size=0.3, random_state=rng, stratify=y)
+    assert clf.score(X[held_out], y[held_out]) == clf.best_validation_score_
+    assert "Validation score" in capsys.readouterr().out
+
+
+def test_too_few_rows_to_hold_out(blobs):
+    X, y = blobs[0][:6], [0, 0, 0, 0, 0, 0]
+    with pytest.raises(ValueError, match="validation set is too small"):
+        EWCClassifier(early_stopping=True, validation_fraction=0.1).fit(X, y)
+
+
+@pytest.mark.parametrize("parameters", [{"solver": "sgd", "learning_rate_init": 1e30}])
+def test_divergence_is_an_error(blobs, parameters):
+    X, y = blobs
+    with pytest.raises(ValueError, match="non-finite.*StandardScaler"):
+        EWCClassifier(max_iter=5, **parameters).fit(X * 1e30, y)
