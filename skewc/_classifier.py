@@ -1,0 +1,920 @@
+"""EWCClassifier: parameters, validation, and the bookkeeping of tasks and classes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skewc._compat import Interval, Options, StrOptions, _fit_context
+from skewc._curvature import diagonal_importance, importance_floor
+from skewc._losses import class_mask
+from skewc._network import ACTIVATION_MODULES, Network
+from skewc._objective import Objective
+from skewc._penalties import DiagonalPenalty
+from skewc._rows import Rows, to_tensor
+from skewc._solvers import SGD, Adam
+from skewc._stream import Consolidation, Stream
+from skewc._training import NON_FINITE, Epochs, History, hold_out, minimise_lbfgs
+from skewc._validation import (
+    check_closed,
+    check_device,
+    merge_classes,
+    row_weights,
+    split_by_task,
+)
+
+
+def _learned(read):
+    """Make an attribute of the fitted estimator."""
+
+    def get(self):
+        check_is_fitted(self)
+        return read(self)
+
+    return property(get)
+
+
+class EWCClassifier(ClassifierMixin, BaseEstimator):
+    """Multi-layer perceptron that learns task after task without forgetting.
+
+    The network and its training are those of :class:`sklearn.neural_network.MLPClassifier`.
+    On top, Elastic Weight Consolidation (EWC) holds the weights that earlier tasks
+    need: learning a task with rows x of weight s_x, N = Σ s_x, minimises ::
+
+        J(w) = (1/N)·[ Σ_x s_x·NLL(x; w) + (λ/2)·Ω(w) + (α/2)·‖W‖² ]
+
+    where λ is `ewc_lambda`, α is `alpha`, W are the coefficients without the intercepts
+    and Ω is a quadratic around earlier weights w*, weighted by the Fisher information F
+    of each earlier task k, a sum over its rows::
+
+        running sum   Ω(w) = Σ_k ω_k·(w - w*_latest)ᵀ F_k (w - w*_latest)    [2]_
+        per task      Ω(w) = Σ_k ω_k·(w - w*_k)ᵀ F_k (w - w*_k)              [1]_
+
+    Both are kept as one quadratic, so the estimator is as large after a hundred tasks as
+    after two, and it keeps no row of data.
+
+    Read more in the :ref:`user guide <index>`.
+
+    Parameters
+    ----------
+    hidden_layer_sizes : array-like of shape (n_layers - 2,), default=(100,)
+        The number of units of each hidden layer. An empty tuple gives multinomial
+        logistic regression.
+
+    activation : {'identity', 'logistic', 'tanh', 'relu'}, default='relu'
+        Activation function of the hidden layers.
+
+    ewc_lambda : float, default=30.0
+        Strength λ >= 0 of the penalty on moving away from what earlier tasks need. 0 is
+        plain fine-tuning. With ``fisher_scale='sum'``, 1 is the Bayesian value: an old
+        row counts as much as a new one. The default did best over six streams (see the
+        user guide); search it with :class:`~sklearn.model_selection.GridSearchCV` where
+        you can. λ does not carry over from other libraries, whose Fisher differs.
+
+    penalty : {'running_sum', 'per_task'}, default='running_sum'
+        Where the quadratic of an earlier task is centred: on the weights after the latest
+        task [2]_, or on the weights after that task itself [1]_.
+
+    curvature : {'diagonal'}, default='diagonal'
+        The form of the Fisher information that is kept: its diagonal, one importance
+        for each weight.
+
+    fisher : {'exact', 'sample', 'empirical'}, default='exact'
+        The labels at which per-row gradients are squared: all labels, weighted by the
+        model's probability of each ('exact'); one label drawn from the model ('sample');
+        the row's own label ('empirical'). Only the first two estimate the Fisher
+        information; see [5]_.
+
+    fisher_samples : int, default=None
+        Number of rows, drawn without replacement at each call, from which the importance
+        is estimated; the sum is scaled up to stand for all. None takes every row.
+
+    fisher_scale : {'sum', 'mean'}, default='sum'
+        'sum' adds the Fisher over rows. 'mean' divides each task's by the weight of its
+        rows and lets the penalty stand beside the mean loss, the form of [1]_; a task
+        then counts alike whatever its number of rows.
+
+    fisher_decay : float in [0, 1], default=1.0
+        Factor γ on the importance of all older tasks each time a task joins them [3]_.
+        Below 1 the oldest tasks are forgotten gracefully.
+
+    task_weights : dict, default=None
+        Relative weight ω >= 0 of a task's importance, ``{task_id: weight}``; tasks not
+        named weigh 1. Read when the task is consolidated, that is when the next opens.
+
+    active_classes : {'task', 'seen', 'all'}, default='task'
+        The classes among which the softmax chooses while learning: those of the task, so
+        that it does not push down the outputs of other tasks; all seen so far; or all in
+        `classes_`. A task of a single class is learned among those seen.
+
+    solver : {'lbfgs', 'sgd', 'adam'}, default='adam'
+        'sgd' and 'adam' follow each step on the loss by the penalty's proximal step,
+        which no `ewc_lambda` makes diverge. 'lbfgs' minimises all of J at once.
+
+    alpha : float, default=1e-4
+        Strength of the L2 regularization of the coefficients, divided by the weight of
+        the task's rows. MLPClassifier divides by the rows of the batch instead, so that
+        its regularization grows as batches shrink.
+
+    batch_size : int, default='auto'
+        Rows in a batch of 'sgd' and 'adam'. 'auto' is ``min(200, n_samples)``.
+
+    learning_rate : {'constant', 'invscaling', 'adaptive'}, default='constant'
+        Schedule of the learning rate of 'sgd': constant; ``learning_rate_init /
+        t_**power_t``; or divided by 5 each time training stops improving. Each task
+        starts at `learning_rate_init`.
+
+    learning_rate_init : float, default=0.001
+        Initial learning rate of 'sgd' and 'adam'.
+
+    power_t : float, default=0.5
+        Exponent of the 'invscaling' schedule.
+
+    max_iter : int, default=200
+        Maximum number of epochs for each task ('lbfgs': of iterations), in `fit` and in
+        `partial_fit`. EWC expects each task to be learned to the end; 1 gives one pass.
+
+    shuffle : bool, default=True
+        Whether to shuffle the rows in each epoch.
+
+    random_state : int, RandomState instance or None, default=None
+        Drives initial weights, shuffling, the rows held out by `early_stopping` and
+        what `fisher` draws. An int makes a stream of calls reproducible: `fit`, or the
+        first `partial_fit`, seeds the generator, and later calls go on with it. None
+        takes a seed from the operating system; numpy's global generator is never used.
+
+    tol : float, default=1e-4
+        Training stops when the loss (or the validation score) has not improved by `tol`
+        for more than `n_iter_no_change` epochs; for 'lbfgs', when no component of the
+        gradient exceeds it.
+
+    verbose : bool, default=False
+        Whether to print the loss of each epoch.
+
+    warm_start : bool, default=False
+        Whether `fit` starts from the weights it has instead of new ones. It forgets the
+        tasks and what was protected all the same.
+
+    momentum : float in [0, 1], default=0.9
+        Momentum of 'sgd'.
+
+    nesterovs_momentum : bool, default=True
+        Whether momentum is Nesterov's.
+
+    early_stopping : bool, default=False
+        Whether to hold out `validation_fraction` of each task's rows, stop when their
+        accuracy no longer improves and keep the best weights. Works in `partial_fit`
+        too. Not used by 'lbfgs'.
+
+    validation_fraction : float in [0, 1), default=0.1
+        Share of rows held out by `early_stopping`, stratified by class.
+
+    beta_1, beta_2 : float in [0, 1), default=0.9 and 0.999
+        Decay rates of the moments of 'adam'.
+
+    epsilon : float, default=1e-8
+        Term for numerical stability of 'adam'.
+
+    n_iter_no_change : int, default=10
+        Number of epochs without improvement after which training stops.
+
+    max_fun : int, default=15000
+        Maximum number of evaluations of J by 'lbfgs'.
+
+    class_weight : dict or 'balanced', default=None
+        Weights of classes, ``{label: weight}``, which multiply `sample_weight`; classes
+        not named weigh 1. 'balanced' gives the classes in the rows of each call the same
+        total weight.
+
+    device : str, default='cpu'
+        Where torch computes: 'cpu' or 'cuda'. The fitted state stays in numpy arrays.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        All class labels known, sorted.
+
+    task_ids_ : list
+        Ids of the tasks in the order first learned; None for calls without a `task_id`.
+
+    task_classes_ : list of ndarray
+        For each of `task_ids_`, the classes its rows had, sorted.
+
+    coefs_ : list of ndarray of shape (n_units, n_units of the next layer)
+        Coefficients of each layer.
+
+    intercepts_ : list of ndarray of shape (n_units,)
+        Intercepts of each layer.
+
+    coef_importances_, intercept_importances_ : list of ndarray
+        Importance of each weight for all tasks learned, the last one included, shaped
+        like `coefs_` and `intercepts_`: Σ_k ω_k·F_k, before λ. It is what the next
+        task's training is held by.
+
+    loss_ : float
+        J at the end of the latest training run, with the data term averaged over its
+        last epoch. A run learns one task in one call; the next six describe it too.
+
+    best_loss_ : float or None
+        The lowest of `loss_curve_`; None with `early_stopping`.
+
+    loss_curve_ : list of float
+        J after each epoch (or iteration of 'lbfgs').
+
+    validation_scores_ : list of float or None
+        Accuracy on the rows held out, after each epoch.
+
+    best_validation_score_ : float or None
+        The highest of `validation_scores_`, whose weights were kept.
+
+    n_iter_ : int
+        Number of epochs (or iterations).
+
+    t_ : int
+        Number of rows the solver has passed since it began with the latest task.
+
+    n_features_in_ : int
+        Number of features.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features; only where `X` had names that are all strings.
+
+    n_layers_, n_outputs_ : int
+        Number of layers, input and output included; number of outputs, one per class.
+
+    out_activation_ : str
+        'softmax', for any number of classes.
+
+    See Also
+    --------
+    sklearn.neural_network.MLPClassifier : The same network without protection.
+
+    Notes
+    -----
+    The Fisher information is that of single rows. Squaring the gradient of a batch's
+    mean, a common mistake, underestimates it by about the batch size.
+
+    A call that fails, or is interrupted, leaves the estimator as it was.
+
+    References
+    ----------
+    .. [1] Kirkpatrick et al. (2017). Overcoming catastrophic forgetting in neural
+       networks. PNAS 114(13).
+    .. [2] Huszár (2018). Note on the quadratic penalties in elastic weight
+       consolidation. PNAS 115(11). :arxiv:`1712.03847`
+    .. [3] Schwarz et al. (2018). Progress & Compress. ICML. :arxiv:`1805.06370`
+    .. [4] van de Ven & Tolias (2019). Three scenarios for continual learning.
+       :arxiv:`1904.07734`
+    .. [5] van de Ven (2025). On the computation of the Fisher information in continual
+       learning. :arxiv:`2502.11756`
+
+    Examples
+    --------
+    Two tasks, each a permutation of the pixels of the same digits. Without protection
+    the second drives out the first.
+
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from skewc import EWCClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> X = X / 16
+    >>> permuted = X[:, np.random.RandomState(0).permutation(64)]
+    >>> for ewc_lambda in (0, 30):
+    ...     clf = EWCClassifier(ewc_lambda=ewc_lambda, max_iter=30, batch_size=32, random_state=0)
+    ...     clf = clf.partial_fit(X, y, task_id="plain")
+    ...     clf = clf.partial_fit(permuted, y, task_id="permuted")
+    ...     print(f"plain {clf.score(X, y):.3f}, permuted {clf.score(permuted, y):.3f}")
+    plain 0.5..., permuted 0.9...
+    plain 0.9..., permuted 0.9...
+    """
+
+    __metadata_request__fit = {"task_id": True}
+    __metadata_request__partial_fit = {"task_id": True}
+    __metadata_request__predict = {"task_id": True}
+    __metadata_request__predict_proba = {"task_id": True}
+    __metadata_request__predict_log_proba = {"task_id": True}
+    __metadata_request__decision_function = {"task_id": True}
+    __metadata_request__score = {"task_id": True}
+
+    _parameter_constraints: dict = {
+        "hidden_layer_sizes": ["array-like", Interval(Integral, 1, None, closed="left")],
+        "activation": [StrOptions({"identity", "logistic", "tanh", "relu"})],
+        "ewc_lambda": [Interval(Real, 0, None, closed="left")],
+        "penalty": [StrOptions({"running_sum", "per_task"})],
+        "curvature": [StrOptions({"diagonal"})],
+        "fisher": [StrOptions({"exact", "sample", "empirical"})],
+        "fisher_samples": [Interval(Integral, 1, None, closed="left"), None],
+        "fisher_scale": [StrOptions({"sum", "mean"})],
+        "fisher_decay": [Interval(Real, 0, 1, closed="both")],
+        "task_weights": [dict, None],
+        "active_classes": [StrOptions({"task", "seen", "all"})],
+        "solver": [StrOptions({"lbfgs", "sgd", "adam"})],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [StrOptions({"constant", "invscaling", "adaptive"})],
+        "learning_rate_init": [Interval(Real, 0, None, closed="neither")],
+        "power_t": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "shuffle": ["boolean"],
+        "random_state": ["random_state"],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "verbose": ["verbose"],
+        "warm_start": ["boolean"],
+        "momentum": [Interval(Real, 0, 1, closed="both")],
+        "nesterovs_momentum": ["boolean"],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="left")],
+        "beta_1": [Interval(Real, 0, 1, closed="left")],
+        "beta_2": [Interval(Real, 0, 1, closed="left")],
+        "epsilon": [Interval(Real, 0, None, closed="neither")],
+        "n_iter_no_change": [
+            Interval(Integral, 1, None, closed="left"),
+            Options(Real, {np.inf}),
+        ],
+        "max_fun": [Interval(Integral, 1, None, closed="left")],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "device": [str],
+    }
+
+    def __init__(
+        self,
+        hidden_layer_sizes=(100,),
+        activation="relu",
+        *,
+        ewc_lambda=30.0,
+        penalty="running_sum",
+        curvature="diagonal",
+        fisher="exact",
+        fisher_samples=None,
+        fisher_scale="sum",
+        fisher_decay=1.0,
+        task_weights=None,
+        active_classes="task",
+        solver="adam",
+        alpha=1e-4,
+        batch_size="auto",
+        learning_rate="constant",
+        learning_rate_init=1e-3,
+        power_t=0.5,
+        max_iter=200,
+        shuffle=True,
+        random_state=None,
+        tol=1e-4,
+        verbose=False,
+        warm_start=False,
+        momentum=0.9,
+        nesterovs_momentum=True,
+        early_stopping=False,
+        validation_fraction=0.1,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-8,
+        n_iter_no_change=10,
+        max_fun=15000,
+        class_weight=None,
+        device="cpu",
+    ):
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.ewc_lambda = ewc_lambda
+        self.penalty = penalty
+        self.curvature = curvature
+        self.fisher = fisher
+        self.fisher_samples = fisher_samples
+        self.fisher_scale = fisher_scale
+        self.fisher_decay = fisher_decay
+        self.task_weights = task_weights
+        self.active_classes = active_classes
+        self.solver = solver
+        self.alpha = alpha
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.learning_rate_init = learning_rate_init
+        self.power_t = power_t
+        self.max_iter = max_iter
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.tol = tol
+        self.verbose = verbose
+        self.warm_start = warm_start
+        self.momentum = momentum
+        self.nesterovs_momentum = nesterovs_momentum
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.n_iter_no_change = n_iter_no_change
+        self.max_fun = max_fun
+        self.class_weight = class_weight
+        self.device = device
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # Learning
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None, task_id=None):
+        """Learn from scratch; the next `partial_fit` protects what was learned.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows. float32 is computed in float32, all else in float64. Sparse
+            rows are made dense one batch at a time.
+
+        y : array-like of shape (n_samples,)
+            Class labels, numbers or strings.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights >= 0 of the rows, in the loss and in the importance: a row of weight
+            2 is two rows, one of weight 0 is none.
+
+        task_id : str or number, or array-like of shape (n_samples,), default=None
+            The task of all rows, or of each. With several, each task's rows are learned
+            in the sorted order of the ids (an ordered pandas Categorical keeps its own
+            order), as if by `partial_fit`. So a search over a stream can call `fit`.
+
+        Returns
+        -------
+        EWCClassifier
+            The estimator itself, fitted.
+
+        Raises
+        ------
+        ValueError
+            If X, y, weights or ids are malformed, if no row has weight, or if training
+            diverged. The estimator is then what it was before.
+        """
+        first = not (self.warm_start and hasattr(self, "_stream"))
+        return self._commit(
+            _new_generator(self.random_state),
+            lambda draft: draft._learn(X, y, task_id, sample_weight, first=first),
+        )
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(
+        self, X, y, task_id=None, *, classes=None, sample_weight=None, consolidate=True
+    ):
+        """Learn one more task, or another chunk of the latest one, without forgetting.
+
+        A `task_id` other than that of the latest task opens a new one: the latest is
+        consolidated, which adds its importance to the penalty. The same id continues the
+        task: the penalty leaves out the task's own rows, the solver's moments go on and
+        importance adds up over the rows. Each call trains to convergence or for
+        `max_iter` epochs; unlike `fit`, it does not warn when these run out.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows, in the float type of the first call.
+
+        y : array-like of shape (n_samples,)
+            Class labels, of the kind (numbers or strings) of the first call.
+
+        task_id : str or number, or array-like of shape (n_samples,), default=None
+            The task of all rows, or of each, as in `fit`. Without it, the call is a task
+            of its own. An id learned before the latest opens a new task all the same: its
+            importance is added once more, its classes are joined.
+
+        classes : array-like of shape (n_classes,), default=None
+            In the first call, all classes that may ever come; another label is then an
+            error. Without it, new labels extend the output layer as they come, and
+            leave old outputs as they are.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, as in `fit`.
+
+        consolidate : bool, default=True
+            Whether these rows count into the task's importance. Pass False on all passes
+            but the last when passing several times over a task in chunks.
+
+        Returns
+        -------
+        EWCClassifier
+            The estimator itself, fitted.
+
+        Raises
+        ------
+        ValueError
+            As in `fit`, and for labels outside a declared `classes`.
+        """
+        self._validate_params()  # scikit-learn skips it once fitted; set_params may have erred
+        first = not hasattr(self, "_stream")
+        return self._commit(
+            _new_generator(self.random_state) if first else self._generator,
+            lambda draft: draft._learn(
+                X, y, task_id, sample_weight,
+                first=first, goes_on=True, classes=classes, consolidate=consolidate,
+            ),
+        )  # fmt: skip
+
+    def _commit(self, generator, learn):
+        """Let `learn` change a copy of the estimator, and become it only if all went well.
+
+        One assignment makes the change, so another thread sees the old state or the new.
+        """
+        before = generator.get_state()
+        draft = copy.copy(self)
+        draft._generator = generator
+        try:
+            learn(draft)
+        except BaseException:
+            generator.set_state(before)
+            raise
+        self.__dict__ = draft.__dict__
+        return self
+
+    def _learn(
+        self, X, y, task_id, sample_weight, *, first, goes_on=False, classes=None, consolidate=True
+    ):
+        """Learn the tasks of one call, one after another."""
+        check_device(self.device)
+        dtype = [np.float64, np.float32] if first else self._stream.weights.dtype
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=dtype, reset=first)
+        check_classification_targets(y)
+        tasks = list(split_by_task(task_id, len(y)))
+        weights = row_weights(sample_weight, self.class_weight, X, y)
+        if first:
+            self._start(unique_labels(y), classes, X)
+        else:
+            self._admit(unique_labels(y), classes, goes_on)
+        codes = np.searchsorted(self.classes_, y)
+        for name, rows in tasks:
+            if weights is not None:
+                rows = rows[weights[rows] > 0]
+            if len(rows):
+                of_task = Rows(
+                    X if len(rows) == len(y) else X[rows],
+                    codes[rows],
+                    None if weights is None else weights[rows],
+                    device=self.device,
+                )
+                self._learn_task(name, of_task, codes[rows], consolidate, warn=not goes_on)
+
+    def _start(self, found, classes, X):
+        """Begin a stream: set the classes and draw the weights."""
+        declared = found if classes is None else unique_labels(classes)
+        check_closed(found, declared)
+        hidden = self.hidden_layer_sizes
+        hidden = [hidden] if isinstance(hidden, Integral) else list(hidden)
+        if any(not isinstance(size, Integral) or size <= 0 for size in hidden):
+            raise ValueError(f"hidden_layer_sizes must be > 0, got {hidden}.")
+        network = Network((X.shape[1], *map(int, hidden), len(declared)), self.activation)
+        weights = network.initialise(self._generator, X.dtype)
+        self._stream = Stream.begin(declared, classes is not None, network, weights)
+
+    def _admit(self, found, classes, goes_on):
+        """Check the labels of a later call; let the output layer grow for new ones."""
+        stream = self._stream
+        if not goes_on:
+            if not np.array_equal(found, stream.classes):
+                raise ValueError(
+                    "warm_start can only be used where `y` has the same classes as in the "
+                    f"previous call to fit. Previously got {stream.classes}, `y` has {found}"
+                )
+            stream = Stream.begin(stream.classes, False, stream.network, stream.weights)
+        if classes is not None and not np.array_equal(unique_labels(classes), stream.classes):
+            raise ValueError(
+                f"`classes={classes!r}` is not the same as on last call to partial_fit, was: "
+                f"{stream.classes!r}. Declare all classes in the first call, or none at all: "
+                "then new labels extend the output layer as they come."
+            )
+        if stream.closed:
+            check_closed(found, stream.classes)
+        merged = merge_classes(stream.classes, found)
+        if len(merged) > len(stream.classes):
+            stream = stream.grow(merged, self._generator)
+        self._stream = stream
+
+    def _learn_task(self, task_id, rows, codes, consolidate, warn):
+        """Train on rows of one task, then add up their importance."""
+        continues = self._stream.is_open(task_id)
+        stream = self._stream.open(task_id, self._consolidation()).meet(codes)
+        weights = torch.tensor(stream.weights, device=self.device)
+        mask = class_mask(stream.active(self.active_classes), like=weights)
+        everyone, validation = np.arange(rows.n), None
+        order = everyone
+        if self.early_stopping and self.solver != "lbfgs":
+            order, validation = hold_out(codes, self.validation_fraction, self._generator)
+        network = replace(stream.network, activation=self.activation)
+        objective = Objective(network, weights, rows, order, mask=mask, alpha=self.alpha)
+        penalty = self._scaled_penalty(stream, weights, objective.total_weight)
+        history = History(t_=self.t_ if continues else 0)
+        moments = stream.moments if continues else {}
+        if self.solver == "lbfgs":
+            minimise_lbfgs(
+                objective, penalty, history,
+                max_iter=self.max_iter, max_fun=self.max_fun, tol=self.tol, warn=warn,
+            )  # fmt: skip
+        else:
+            solver = self._solver(weights)
+            if moments.get("solver") == self.solver:
+                solver.restore(moments)
+            epochs = self._epochs(warn)
+            epochs.minimise(objective, penalty, solver, history, self._generator, validation)
+            moments = {"solver": self.solver, **solver.state()}
+
+        importance, weight = stream.importance, stream.importance_weight
+        if consolidate:
+            added = diagonal_importance(
+                network, weights, rows, mask,
+                fisher=self.fisher, n_samples=self.fisher_samples, rng=self._generator,
+            )  # fmt: skip
+            importance = importance + added.cpu().numpy()
+            weight += rows.total_weight(everyone)
+        weights = weights.cpu().numpy()
+        if not (np.isfinite(weights).all() and np.isfinite(importance).all()):
+            raise ValueError(NON_FINITE)
+        self._stream = replace(
+            stream, network=network, weights=weights, moments=moments,
+            importance=importance, importance_weight=weight,
+        )  # fmt: skip
+        vars(self).update(vars(history))
+
+    def _scaled_penalty(self, stream, weights, total_weight):
+        """(λ/N)·Ω, to stand beside the mean loss; None where it would not pull."""
+        penalty = DiagonalPenalty.restore(stream.penalty, self.device)
+        if penalty.is_zero or self.ewc_lambda == 0:
+            return None
+        penalty = penalty.floored(importance_floor(stream.network, penalty.precision), weights)
+        by_mean = self.fisher_scale == "mean"
+        return penalty.scaled(self.ewc_lambda if by_mean else self.ewc_lambda / total_weight)
+
+    def _consolidation(self):
+        return Consolidation(
+            self.penalty, self.fisher_scale, self.fisher_decay, self.task_weights or {}
+        )
+
+    def _solver(self, weights):
+        if self.solver == "sgd":
+            return SGD(
+                weights,
+                learning_rate_init=self.learning_rate_init,
+                learning_rate=self.learning_rate,
+                momentum=self.momentum,
+                nesterovs_momentum=self.nesterovs_momentum,
+                power_t=self.power_t,
+            )
+        return Adam(
+            weights,
+            learning_rate_init=self.learning_rate_init,
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+        )
+
+    def _epochs(self, warn):
+        return Epochs(
+            batch_size=self.batch_size,
+            max_iter=self.max_iter,
+            shuffle=self.shuffle,
+            tol=self.tol,
+            n_iter_no_change=self.n_iter_no_change,
+            verbose=self.verbose,
+            warn=warn,
+        )
+
+    # What was learned
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_stream")
+
+    classes_ = _learned(lambda self: self._stream.classes)
+    task_ids_ = _learned(lambda self: [*self._stream.task_ids])
+    task_classes_ = _learned(lambda self: [*self._stream.task_classes])
+    coefs_ = _learned(lambda self: self._stream.network.split(self._stream.weights)[0])
+    intercepts_ = _learned(lambda self: self._stream.network.split(self._stream.weights)[1])
+    coef_importances_ = _learned(lambda self: self._importances()[0])
+    intercept_importances_ = _learned(lambda self: self._importances()[1])
+    n_layers_ = _learned(lambda self: len(self._stream.network.sizes))
+    n_outputs_ = _learned(lambda self: len(self._stream.classes))
+    out_activation_ = _learned(lambda self: "softmax")
+
+    def _importances(self):
+        precision = self._stream.consolidated(self._consolidation()).precision
+        return self._stream.network.split(precision.numpy())
+
+    def penalty_value(self):
+        """Compute (λ/2)·Ω at the present weights.
+
+        Returns
+        -------
+        float
+            In nats, summed over rows (with ``fisher_scale='mean'``, per row). 0 after
+            the first task.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> clf.penalty_value()
+        0.0
+        >>> clf.partial_fit(-X, y).penalty_value() > 0
+        True
+        """
+        check_is_fitted(self)
+        penalty = DiagonalPenalty.restore(self._stream.penalty, "cpu")
+        return self.ewc_lambda * penalty.value(torch.tensor(self._stream.weights))
+
+    def to_torch(self):
+        """Copy the fitted network to torch.
+
+        Returns
+        -------
+        torch.nn.Sequential
+            Takes a tensor (n, n_features) of the dtype of `coefs_` and returns logits
+            (n, n_classes) for `classes_`, classes never seen included.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> logits = clf.to_torch()(torch.from_numpy(X[:2]))
+        >>> logits.argmax(dim=1)
+        tensor([0, 0])
+        """
+        check_is_fitted(self)
+        modules = []
+        network = self._stream.network
+        weights = network.split(torch.tensor(self._stream.weights))
+        for coef, intercept in zip(*weights, strict=True):
+            linear = torch.nn.utils.skip_init(torch.nn.Linear, *coef.shape, dtype=coef.dtype)
+            with torch.no_grad():
+                linear.weight.copy_(coef.T)
+                linear.bias.copy_(intercept)
+            modules += [linear, ACTIVATION_MODULES[network.activation]()]
+        return torch.nn.Sequential(*modules[:-1])
+
+    # Prediction
+
+    def _logits(self, X, task_id):
+        """Logits (n, K), with -inf for classes never seen or not of the row's task."""
+        check_is_fitted(self)
+        check_device(self.device)
+        stream = self._stream  # once, since another thread may learn meanwhile
+        dtype = stream.weights.dtype
+        X = validate_data(self, X, accept_sparse="csr", dtype=dtype, reset=False)
+        network, rows = stream.network, Rows(X, device=self.device)
+        layers = network.pad_outputs(*network.split(to_tensor(stream.weights, self.device)))
+        logits = torch.cat(
+            [
+                network.forward(*layers, rows.inputs(index))[-1][:, : network.sizes[-1]]
+                for index in rows.chunks(np.arange(rows.n), max(network.sizes))
+            ]
+        )
+        allowed = np.empty((rows.n, len(stream.classes)), dtype=bool)
+        for name, of_task in split_by_task(task_id, rows.n):
+            allowed[of_task] = stream.allowed(name)
+        mask = class_mask(allowed, like=logits)
+        return logits if mask is None else logits + mask
+
+    def decision_function(self, X, task_id=None):
+        """Compute the logits of the classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to predict.
+
+        task_id : str or number, or array-like of shape (n_samples,), default=None
+            The task of all rows, or of each, where it is known (task-incremental): the
+            classes are then those of the task only.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            For two classes the logit of ``classes_[1]`` minus that of ``classes_[0]``,
+            else a column for each class; -inf for classes never seen, or not of the task.
+
+        Raises
+        ------
+        ValueError
+            If a `task_id` was never learned.
+        """
+        logits = self._logits(X, task_id).cpu().numpy()
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X, task_id=None):
+        """Compute the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to predict.
+
+        task_id : str or number, or array-like of shape (n_samples,), default=None
+            The task of all rows, or of each, where it is known (task-incremental): the
+            classes are then those of the task only.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Columns in the order of `classes_`; 0 for classes never seen, or not of the
+            task.
+
+        Raises
+        ------
+        ValueError
+            If a `task_id` was never learned.
+        """
+        return torch.softmax(self._logits(X, task_id), dim=1).cpu().numpy()
+
+    def predict_log_proba(self, X, task_id=None):
+        """Compute the logarithms of the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to predict.
+
+        task_id : str or number, or array-like of shape (n_samples,), default=None
+            The task of all rows, or of each, where it is known (task-incremental): the
+            classes are then those of the task only.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            As `predict_proba`; -inf where the probability is 0.
+
+        Raises
+        ------
+        ValueError
+            If a `task_id` was never learned.
+        """
+        logits = self._logits(X, task_id)
+        log_p = torch.log_softmax(logits, dim=1)
+        # Kept for probabilities that underflow, the logarithm would contradict them.
+        return log_p.masked_fill_(torch.softmax(logits, dim=1) == 0, -torch.inf).cpu().numpy()
+
+    def predict(self, X, task_id=None):
+        """Predict the likeliest class of each row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to predict.
+
+        task_id : str or number, or array-like of shape (n_samples,), default=None
+            The task of all rows, or of each, where it is known (task-incremental): the
+            classes are then those of the task only.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+
+        Raises
+        ------
+        ValueError
+            If a `task_id` was never learned.
+        """
+        likeliest = self._logits(X, task_id).argmax(dim=1)
+        return self.classes_[likeliest.cpu().numpy()]
+
+    def score(self, X, y, sample_weight=None, task_id=None):
+        """Compute the accuracy of the predicted classes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Test rows.
+
+        y : array-like of shape (n_samples,)
+            True labels.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        task_id : str or number, or array-like of shape (n_samples,), default=None
+            The task of the rows where it is known, as in `predict`.
+
+        Returns
+        -------
+        float
+            Weighted share of rows predicted right, in [0, 1].
+        """
+        return accuracy_score(y, self.predict(X, task_id=task_id), sample_weight=sample_weight)
+
+
+def _new_generator(random_state):
+    """Seed a stream; None asks the operating system, not numpy's global generator."""
+    if isinstance(random_state, np.random.RandomState):
+        return random_state
+    return np.random.RandomState(random_state)

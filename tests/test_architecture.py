@@ -1,0 +1,52 @@
+"""Imports run downward, and private scikit-learn names stay in one file."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import skewc
+
+PACKAGE = Path(skewc.__file__).parent
+# From the bottom to the top; a module may import only from those before it.
+LAYERS = [
+    "_compat", "_rows", "_losses", "_network", "_penalties", "_objective", "_curvature",
+    "_solvers", "_training", "_stream", "_validation", "_classifier", "__init__",
+]  # fmt: skip
+# Mathematics that must not know what is above or beside it.
+APART = {
+    "_solvers": set(),
+    "_penalties": set(),
+    "_losses": set(),
+    "_network": set(),
+    "_curvature": {"_losses", "_network", "_rows"},
+}
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.glob("*.py")), ids=lambda p: p.stem)
+def test_layers(path):
+    assert path.stem in LAYERS, f"{path.name} has no place in the layers"
+    own = {m.split(".")[1] for m, _ in imports(path) if m.startswith("skewc.")}
+    above = set(LAYERS[LAYERS.index(path.stem) :])
+    assert not own & above, f"{path.name} imports from its own layer or above"
+    if path.stem in APART:
+        assert own <= APART[path.stem]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_private_scikit_learn_is_in_one_file(path):
+    private = [
+        (module, names)
+        for module, names in imports(path)
+        if module.startswith("sklearn")
+        and any(part.startswith("_") for part in [*module.split("."), *names])
+    ]
+    assert not private or path.stem == "_compat"

@@ -1,0 +1,730 @@
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+
+import skewc._training
+from skewc import EWCClassifier
+from skewc._curvature import diagonal_importance
+from skewc._rows import Rows
+
+
+def blobs(rng, n=60, classes=(0, 1, 2), dtype=np.float64):
+    y = np.resize(classes, n)
+    centres = np.random.RandomState(7).normal(scale=4, size=(20, 5))
+    index = {c: i for i, c in enumerate(dict.fromkeys(classes))}
+    X = centres[[(c if isinstance(c, int) else index[c]) for c in y.tolist()]]
+    return (X + rng.normal(size=(n, 5))).astype(dtype), y
+
+
+def small(**parameters):
+    defaults = {
+        "hidden_layer_sizes": (8,),
+        "max_iter": 5,
+        "n_iter_no_change": 10_000,  # all epochs run
+        "batch_size": 20,
+        "random_state": 0,
+    }
+    return EWCClassifier(**{**defaults, **parameters})
+
+
+def flat(clf):
+    return np.concatenate([w.ravel() for w in [*clf.coefs_, *clf.intercepts_]])
+
+
+def importances(clf):
+    parts = [*clf.coef_importances_, *clf.intercept_importances_]
+    return np.concatenate([w.ravel() for w in parts])
+
+
+def everything(clf):
+    """All that a call may change, as bytes."""
+    return pickle.dumps(vars(clf))
+
+
+# Tasks
+
+
+def test_rows_of_several_tasks_are_learned_in_sorted_order(rng):
+    X, y = blobs(rng)
+    ids = np.repeat(["b", "a", "c"], 20)
+    together = small().partial_fit(X, y, task_id=ids)
+    one_by_one = small()
+    for name in "abc":
+        one_by_one.partial_fit(X[ids == name], y[ids == name], task_id=name)
+    assert together.task_ids_ == one_by_one.task_ids_ == ["a", "b", "c"]
+    assert_array_equal(flat(together), flat(one_by_one))
+    assert_array_equal(importances(together), importances(one_by_one))
+
+
+@pytest.mark.parametrize(
+    "container", [list, np.array, pd.Series, lambda i: pd.Series(i, dtype="Int64")]
+)
+def test_ids_come_in_any_container(rng, container):
+    X, y = blobs(rng)
+    ids = [3, 1, 10] * 20
+    clf = small().partial_fit(X, y, task_id=container(ids))
+    assert clf.task_ids_ == [1, 3, 10]
+    assert all(type(i) is int for i in clf.task_ids_)
+    assert clf.score(X, y, task_id=container(ids)) == clf.score(X, y, task_id=ids)
+
+
+def test_an_ordered_categorical_keeps_its_order(rng):
+    X, y = blobs(rng)
+    dtype = pd.CategoricalDtype(["low", "middle", "high"], ordered=True)
+    ids = np.resize(["high", "low"], 60)
+    for categories in (pd.Series(ids, dtype=dtype), pd.Categorical(ids, dtype=dtype)):
+        assert small().partial_fit(X, y, task_id=categories).task_ids_ == ["low", "high"]
+    unordered = pd.Series(ids, dtype="category")
+    assert small().partial_fit(X, y, task_id=unordered).task_ids_ == ["high", "low"]
+
+
+@pytest.mark.parametrize("task_id", ["site", 3, 2.5, np.int64(3), np.str_("site"), np.array(3)])
+def test_one_id_for_a_call(rng, task_id):
+    X, y = blobs(rng)
+    clf = small().partial_fit(X, y, task_id)
+    assert clf.task_ids_ in (["site"], [3], [2.5])
+    assert type(clf.task_ids_[0]) in (str, int, float)
+    assert_array_equal(clf.predict(X, task_id=task_id), clf.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("task_id", "error", "message"),
+    [
+        (["a"] * 59, ValueError, r"expected shape \(60,\), got \(59,\)"),
+        (np.zeros((60, 1)), ValueError, r"got \(60, 1\)"),
+        (["a", 1] * 30, TypeError, "mixes strings and numbers"),
+        ([None, 1] * 30, TypeError, "got None of type NoneType"),
+        ([np.nan, 1] * 30, ValueError, "NaN"),
+        (float("nan"), ValueError, "NaN"),
+        (pd.Series([pd.NA, 1] * 30, dtype="Int64"), (TypeError, ValueError), "NA|missing"),
+        ([{}, 1] * 30, TypeError, "of type dict"),
+        (np.datetime64("2020-01-01"), TypeError, "of type date"),
+        (object(), TypeError, "of type object"),
+    ],
+)
+def test_bad_ids_are_named(rng, task_id, error, message):
+    X, y = blobs(rng)
+    with pytest.raises(error, match=message):
+        small().fit(X, y, task_id=task_id)
+    clf = small(max_iter=1).partial_fit(X, y, task_id=1)
+    with pytest.raises(error, match=message):
+        clf.predict(X, task_id=task_id)
+
+
+def test_chunks_of_a_task_go_on(rng):
+    """Moments go on, importance adds up, and the penalty leaves the task's rows out."""
+    X, y = blobs(rng)
+    clf = small(ewc_lambda=1e6, batch_size=60, shuffle=False, max_iter=4)
+    clf.partial_fit(X, y, task_id="a")
+    first = importances(clf)
+    clf.partial_fit(X, y, task_id="a")
+    whole = small(ewc_lambda=1e6, batch_size=60, shuffle=False, max_iter=8)
+    whole.partial_fit(X, y, task_id="a")
+    assert_allclose(flat(clf), flat(whole), rtol=1e-12)
+    assert clf.t_ == whole.t_ == 480
+    assert clf.task_ids_ == ["a"]
+    assert clf.penalty_value() == 0
+    assert_allclose(importances(clf), first + importances(whole), rtol=1e-12)
+    # A new task starts the moments afresh: as a network warm-started from the weights.
+    other = copy.deepcopy(clf).set_params(ewc_lambda=0).partial_fit(X, y, task_id="b")
+    warm = copy.deepcopy(clf).set_params(warm_start=True)
+    with pytest.warns(match="Maximum iterations"):
+        warm.fit(X, y)
+    assert_array_equal(flat(other), flat(warm))
+    assert other.t_ == 240
+
+
+def test_passes_over_chunks_count_rows_once(rng):
+    X, y = blobs(rng)
+    clf = small(max_iter=1)
+    for last in (False, False, True):
+        for chunk in (slice(0, 30), slice(30, 60)):
+            before = importances(clf) if hasattr(clf, "coefs_") else 0
+            clf.partial_fit(X[chunk], y[chunk], task_id="a", consolidate=last)
+            assert (importances(clf) != before).any() == last
+    assert clf.t_ == 180
+
+
+def test_calls_without_an_id_are_tasks_of_their_own(rng):
+    X, y = blobs(rng)
+    clf = small(ewc_lambda=10.0).partial_fit(X, y).partial_fit(-X, y)
+    assert clf.task_ids_ == [None, None]
+    assert clf.penalty_value() > 0
+    named = small(ewc_lambda=10.0).partial_fit(X, y, 1).partial_fit(-X, y, 2)
+    assert_array_equal(flat(clf), flat(named))
+
+
+def test_fit_starts_afresh_and_the_next_call_protects_it(rng):
+    X, y = blobs(rng)
+    fitted = small(max_iter=3)
+    with pytest.warns(match="Maximum iterations"):
+        fitted.fit(X, y, task_id="a")
+    streamed = small(max_iter=3).partial_fit(X, y, task_id="a")
+    for clf in (fitted, streamed):
+        clf.partial_fit(-X, y, task_id="b")
+    assert_array_equal(flat(fitted), flat(streamed))
+    assert fitted.penalty_value() == streamed.penalty_value() > 0
+    with pytest.warns(match="Maximum iterations"):
+        fitted.fit(X, y, task_id="c")
+    assert fitted.task_ids_ == ["c"]
+    assert fitted.penalty_value() == 0
+
+
+def test_a_task_met_again_is_listed_once_and_counted_again(rng):
+    X, y = blobs(rng)
+    clf = small()
+    for name in "aba":
+        clf.partial_fit(X, y, task_id=name)
+        counted = importances(clf).sum()
+    assert clf.task_ids_ == ["a", "b"]
+    clf.partial_fit(X, y, task_id="a")  # the open task: a further chunk
+    assert clf.task_ids_ == ["a", "b"]
+    assert importances(clf).sum() > counted
+
+
+@pytest.mark.parametrize("scale", ["sum", "mean"])
+def test_task_weights_and_scale(rng, scale):
+    X, y = blobs(rng)
+    plain = small(fisher_scale=scale).partial_fit(X, y, task_id="a")
+    heavy = small(fisher_scale=scale, task_weights={"a": 3.0}).partial_fit(X, y, task_id="a")
+    assert_allclose(importances(heavy), 3 * importances(plain), rtol=1e-13)
+    total = small().partial_fit(X, y, task_id="a")
+    assert_allclose(importances(total), importances(plain) * (60 if scale == "mean" else 1))
+    none = small(task_weights={"a": 0}).partial_fit(X, y, task_id="a").partial_fit(-X, y)
+    assert none.penalty_value() == 0
+
+
+def test_mean_scale_is_sum_scale_at_another_lambda(rng):
+    """With N rows in every task, mean-Fisher λ equals sum-Fisher λ of the same size."""
+    X, y = blobs(rng)
+    by_sum = small(ewc_lambda=5.0).partial_fit(X, y).partial_fit(-X, y)
+    by_mean = small(ewc_lambda=5.0, fisher_scale="mean").partial_fit(X, y).partial_fit(-X, y)
+    assert_allclose(flat(by_mean), flat(by_sum), rtol=1e-9)
+    assert_allclose(by_mean.penalty_value() * 60, by_sum.penalty_value(), rtol=1e-9)
+
+
+def test_decay_is_applied_once_for_each_consolidation(rng):
+    X, y = blobs(rng)
+    parts = []
+    clf = small(fisher_decay=0.5, ewc_lambda=0)
+    full = small(fisher_decay=1.0, ewc_lambda=0)
+    for k in range(3):
+        before = importances(full) if k else 0
+        full.partial_fit(X * (k + 1), y, task_id=k)
+        parts.append(importances(full) - before)
+        clf.partial_fit(X * (k + 1), y, task_id=k)
+    assert_allclose(importances(clf), 0.25 * parts[0] + 0.5 * parts[1] + parts[2], rtol=1e-7)
+
+
+def test_importance_is_that_of_the_oracle_at_the_final_weights(rng):
+    X, y = blobs(rng)
+    clf = small(activation="tanh").partial_fit(X, y)
+    rows = Rows(X, np.searchsorted(clf.classes_, y))
+    expected = diagonal_importance(
+        clf._stream.network, torch.from_numpy(flat(clf)), rows, None,
+        fisher="exact", n_samples=None, rng=rng,
+    )  # fmt: skip
+    assert_allclose(importances(clf), expected, rtol=1e-12)
+    assert (importances(clf) >= 0).all()
+
+
+# Classes
+
+
+def test_new_classes_grow_the_output_layer(rng):
+    X, y = blobs(rng, classes=(4, 1))
+    clf = small(ewc_lambda=10.0).partial_fit(X, y, task_id="a")
+    before, held = clf._logits(X, None).numpy(), importances(clf)
+    clf = pickle.loads(pickle.dumps(clf))
+    grown = clf._stream.grow(np.array([0, 1, 3, 4]), np.random.RandomState(0))
+    clf._stream = grown
+    logits = clf._logits(X, None).numpy()
+    assert_array_equal(logits[:, [1, 3]], before)
+    assert np.isneginf(logits[:, [0, 2]]).all()
+    assert_array_equal(clf.coef_importances_[1][:, [0, 2]], 0)
+    assert_allclose(importances(clf).sum(), held.sum(), rtol=1e-13)
+
+    X2, y2 = blobs(rng, classes=(3, 0))
+    clf.partial_fit(X2, y2, task_id="b")
+    assert_array_equal(clf.classes_, [0, 1, 3, 4])
+    assert [c.tolist() for c in clf.task_classes_] == [[1, 4], [0, 3]]
+    assert clf.predict_proba(X).shape == (60, 4)
+    assert set(clf.predict(X, task_id="a")) <= {1, 4}
+
+
+def test_growth_within_a_task_moves_the_solvers_moments(rng):
+    """Gradients on a new output start from nothing; those on old ones go on."""
+    X, y = blobs(rng, classes=(4, 1))
+    for solver, name in (("adam", "variance"), ("sgd", "velocity")):
+        clf = small(solver=solver).partial_fit(X, y, task_id="a")
+        old = clf._stream.network.split(clf._stream.moments[name])[0][-1]
+        grown = clf._stream.grow(np.array([0, 1, 4]), rng)
+        new = grown.network.split(grown.moments[name])[0][-1]
+        assert_array_equal(new[:, 1:], old)
+        assert_array_equal(new[:, 0], 0)
+        X2, y2 = blobs(rng, classes=(4, 0))
+        clf.partial_fit(X2, y2, task_id="a")
+        assert clf.task_classes_[0].tolist() == [0, 1, 4]
+
+
+def test_labels_are_strings_of_any_length(rng):
+    X, y = blobs(rng, classes=("b", "a"))
+    clf = small().partial_fit(X, y)
+    X2, y2 = blobs(rng, classes=("longer than before", "b"))
+    clf.partial_fit(X2, y2.astype(object))
+    assert clf.classes_.tolist() == ["a", "b", "longer than before"]
+    assert set(clf.predict(X2)) <= set(clf.classes_)
+
+
+def test_kinds_of_labels_do_not_mix(rng):
+    X, y = blobs(rng)
+    clf = small().partial_fit(X, y)
+    with pytest.raises(ValueError, match="has strings as labels, but earlier tasks had numbers"):
+        clf.partial_fit(X, y.astype(str))
+
+
+def test_declared_classes_close_the_set(rng):
+    X, y = blobs(rng, classes=(0, 1))
+    with pytest.raises(ValueError, match=r"classes not in `self.classes_`: \[1\]"):
+        small().partial_fit(X, y, classes=[0, 2])
+    clf = small().partial_fit(X, y, classes=[0, 1, 2])
+    assert clf.classes_.tolist() == [0, 1, 2]
+    assert_array_equal(clf.predict_proba(X)[:, 2], 0)
+    assert_array_equal(clf.predict_log_proba(X)[:, 2], -np.inf)
+    assert_array_equal(clf.decision_function(X)[:, 2], -np.inf)
+    with pytest.raises(ValueError, match=r"declared classes=\[0 1 2\]"):
+        clf.partial_fit(X, np.where(y == 0, 7, y))
+    with pytest.raises(ValueError, match="not the same as on last call"):
+        clf.partial_fit(X, y, classes=[0, 1])
+    clf.partial_fit(X, y, classes=[2, 1, 0])
+
+
+def test_warm_start_keeps_weights_and_forgets_tasks(rng):
+    X, y = blobs(rng)
+    clf = small(warm_start=True, max_iter=1, learning_rate_init=1e-9)
+    with pytest.warns(match="Maximum iterations"):
+        clf.fit(X, y)
+    before = flat(clf)
+    with pytest.warns(match="Maximum iterations"):
+        clf.fit(X, y)
+    assert_allclose(flat(clf), before, atol=1e-7)
+    assert clf.task_ids_ == [None]
+    with pytest.raises(ValueError, match="warm_start can only be used where `y` has the same"):
+        clf.fit(X, np.minimum(y, 1))
+
+
+def test_softmax_spans_the_active_classes(rng):
+    """Which outputs a task moves tells which classes its softmax spans."""
+    X, y = blobs(rng, classes=(0, 1))
+    X2, y2 = blobs(rng, classes=(2, 3))
+
+    def moved(active_classes, y2=y2, **more):
+        clf = small(active_classes=active_classes, alpha=0.0, ewc_lambda=0)
+        clf.partial_fit(X, y, classes=[0, 1, 2, 3, 4])
+        before = clf.intercepts_[-1].copy()
+        clf.partial_fit(X2, y2)
+        return (clf.intercepts_[-1] != before).tolist()
+
+    assert moved("task") == [False, False, True, True, False]
+    assert moved("seen") == [True, True, True, True, False]
+    assert moved("all") == [True] * 5
+    one_class = np.full_like(y2, 2)
+    assert moved("task", one_class) == [True, True, True, False, False]
+
+
+def test_task_known_at_prediction(rng):
+    X, y = blobs(rng, classes=(0, 1, 2, 3))
+    ids = np.where(y < 2, "low", "high")
+    clf = small(max_iter=60, learning_rate_init=0.01).partial_fit(X, y, task_id=ids)
+    mixed = clf.predict(X, task_id=ids)
+    for name, classes in (("low", {0, 1}), ("high", {2, 3})):
+        of_task = ids == name
+        assert set(mixed[of_task]) <= classes
+        assert_array_equal(mixed[of_task], clf.predict(X[of_task], task_id=name))
+        proba = clf.predict_proba(X, task_id=name)
+        assert_allclose(proba.sum(axis=1), 1)
+        assert_array_equal(proba[:, [c for c in range(4) if c not in classes]], 0)
+    assert clf.score(X, y, task_id=ids) > 0.95
+    with pytest.raises(ValueError, match=r"'middle' was never learned.*\['high', 'low'\]"):
+        clf.predict(X, task_id="middle")
+
+
+def test_two_classes_decide_by_the_difference_of_logits(rng):
+    X, y = blobs(rng, classes=(0, 1))
+    clf = small().partial_fit(X, y)
+    logits = clf.to_torch()(torch.from_numpy(X)).detach().numpy()
+    assert_allclose(clf.decision_function(X), logits[:, 1] - logits[:, 0], atol=1e-13)
+
+
+@pytest.mark.parametrize("activation", ["identity", "logistic", "tanh", "relu"])
+@pytest.mark.parametrize("hidden", [(), (8,), (8, 6)])
+def test_to_torch_gives_the_same_logits(rng, activation, hidden):
+    X, y = blobs(rng, dtype=np.float32)
+    clf = small(activation=activation, hidden_layer_sizes=hidden).partial_fit(X, y)
+    network = clf.to_torch()
+    assert len(network) == 2 * len(hidden) + 1
+    logits = network(torch.from_numpy(X)).detach().numpy()
+    assert_allclose(clf.decision_function(X), logits, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        network[0].weight.zero_()
+    assert clf.coefs_[0].any()
+
+
+# Weights
+
+
+@pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
+@pytest.mark.parametrize("penalty", ["running_sum", "per_task"])
+def test_weighted_rows_equal_repeated_rows(rng, solver, penalty):
+    X, y = blobs(rng)
+    s = rng.randint(0, 4, size=60)
+    parameters = {
+        "solver": solver, "penalty": penalty, "batch_size": "auto", "max_iter": 20,
+        "ewc_lambda": 10.0, "learning_rate_init": 0.01, "activation": "tanh", "tol": 0.01,
+    }  # fmt: skip
+    weighted, repeated = small(**parameters), small(**parameters)
+    for k in range(2):
+        rows = X[:, np.roll(np.arange(5), k)]
+        for clf, data in (
+            (weighted, (rows, y, k)),
+            (repeated, (np.repeat(rows, s, axis=0), np.repeat(y, s), k)),
+        ):
+            clf.partial_fit(*data, sample_weight=s if clf is weighted else None)
+    assert_allclose(flat(weighted), flat(repeated), rtol=1e-10, atol=1e-10)
+    assert_allclose(importances(weighted), importances(repeated), rtol=1e-9, atol=1e-10)
+    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-10)
+    assert_allclose(weighted.penalty_value(), repeated.penalty_value(), rtol=1e-9)
+
+
+def test_class_weight(rng):
+    X, y = blobs(rng)
+    y[:20] = 0
+    counts = np.bincount(y)
+    balanced = {c: 60 / (3 * n) for c, n in enumerate(counts)}
+    by_dict = small(class_weight=balanced).partial_fit(X, y)
+    by_name = small(class_weight="balanced").partial_fit(X, y)
+    by_rows = small().partial_fit(X, y, sample_weight=[balanced[c] for c in y])
+    assert_allclose(flat(by_name), flat(by_dict), rtol=1e-12)
+    assert_allclose(flat(by_rows), flat(by_dict), rtol=1e-12)
+    assert_allclose(importances(by_rows), importances(by_dict), rtol=1e-12)
+    # Classes that a task lacks may be named, and classes not named weigh one.
+    partial = small(class_weight={0: 2.0, 9: 5.0}).partial_fit(X, y)
+    assert_allclose(
+        flat(partial), flat(small().partial_fit(X, y, sample_weight=1.0 + (y == 0))), rtol=1e-12
+    )
+    with pytest.raises(ValueError, match="class_weight must hold finite weights"):
+        small(class_weight={0: -1}).partial_fit(X, y)
+
+
+def test_balanced_counts_a_row_of_weight_two_twice(rng):
+    X, y = blobs(rng)
+    s = rng.randint(0, 3, size=60)
+    weighted = small(class_weight="balanced", batch_size="auto")
+    repeated = small(class_weight="balanced", batch_size="auto")
+    weighted.partial_fit(X, y, sample_weight=s)
+    repeated.partial_fit(np.repeat(X, s, axis=0), np.repeat(y, s))
+    assert_allclose(flat(weighted), flat(repeated), rtol=1e-8, atol=1e-10)
+
+
+def test_tasks_without_weight_are_skipped(rng):
+    X, y = blobs(rng)
+    ids = np.resize(["a", "b"], 60)
+    clf = small().partial_fit(X, y, task_id=ids, sample_weight=(ids == "a").astype(float))
+    assert clf.task_ids_ == ["a"]
+    with pytest.raises(ValueError, match="sample_weight zero|at least one non-zero"):
+        clf.partial_fit(X, y, sample_weight=np.zeros(60))
+    with pytest.raises(ValueError, match="sample_weight"):
+        clf.partial_fit(X, y, sample_weight=-np.ones(60))
+
+
+# Types, sparse rows and size
+
+
+@pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
+def test_float32_stays_float32(rng, solver):
+    X, y = blobs(rng, dtype=np.float32)
+    clf = small(solver=solver, ewc_lambda=10.0, max_iter=50).partial_fit(X, y, 1)
+    clf.partial_fit(-X.astype(np.float64), y, 2)
+    for array in (flat(clf), importances(clf), clf.predict_proba(X), clf.decision_function(X)):
+        assert array.dtype == np.float32
+    state = clf._stream
+    vectors = [state.penalty["precision"], state.penalty["anchor"], state.importance]
+    vectors += [v for v in state.moments.values() if isinstance(v, np.ndarray)]
+    assert {v.dtype for v in vectors} == {np.dtype(np.float32)}
+    assert clf.to_torch()[0].weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_sparse_rows_learn_what_dense_rows_do(rng, solver):
+    X, y = blobs(rng)
+    X[np.abs(X) < 2] = 0
+    dense, compressed = (small(solver=solver, max_iter=30) for _ in range(2))
+    for container in (sparse.csr_matrix, sparse.csr_array, sparse.csc_array):
+        dense.partial_fit(X, y)
+        compressed.partial_fit(container(X), y)
+    assert_allclose(flat(compressed), flat(dense), rtol=1e-9, atol=1e-12)
+    assert_allclose(compressed.predict_proba(sparse.csr_array(X)), dense.predict_proba(X))
+
+
+def test_sparse_rows_are_made_dense_batch_by_batch(rng, monkeypatch):
+    X = sparse.random_array((300, 50), density=0.1, format="csr", rng=0)
+    y = np.resize([0, 1], 300)
+    largest = []
+    original = sparse.csr_array.toarray
+
+    def toarray(self, *args, **kwargs):
+        largest.append(self.shape[0])
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(sparse.csr_array, "toarray", toarray)
+    monkeypatch.setattr("skewc._rows._CHUNK_ELEMENTS", 64 * 40)
+    clf = small(early_stopping=True).partial_fit(X, y)
+    clf.predict(X)
+    assert 0 < max(largest) <= 64 * 40 // 50
+
+
+@pytest.mark.parametrize("penalty", ["running_sum", "per_task"])
+@pytest.mark.parametrize("solver", ["adam", "sgd"])
+def test_state_does_not_grow_with_tasks(rng, penalty, solver):
+    X, y = blobs(rng, n=20)
+    clf = small(penalty=penalty, solver=solver, hidden_layer_sizes=(50,), max_iter=2)
+    sizes = []
+    for k in range(50):
+        clf.partial_fit(X, y, task_id=k)
+        lists = len(pickle.dumps((clf._stream.task_ids, clf._stream.task_classes)))
+        sizes.append(len(pickle.dumps(clf)) - lists)
+    assert abs(sizes[49] - sizes[1]) < 50
+
+
+def test_no_row_is_kept(rng):
+    X, y = blobs(rng)
+    X[17] = 1234.56789
+    state = everything(small().partial_fit(X, y).partial_fit(-X, y))
+    assert X[17].tobytes() not in state
+    assert X[17, :1].tobytes() not in state
+
+
+def test_training_rows_and_read_only_memory_are_left_alone(rng):
+    X, y = blobs(rng)
+    X, y, s = X.copy(), y.copy(), np.ones(60)
+    before = X.copy(), y.copy()
+    for array in (X, y, s):
+        array.setflags(write=False)
+    clf = small().partial_fit(X, y, sample_weight=s)
+    clf.partial_fit(X[::-1], y[::-1], sample_weight=s)
+    clf.predict(X[:1][::-1])
+    assert_array_equal(X, before[0])
+    assert_array_equal(y, before[1])
+
+
+# Reproducibility
+
+
+def test_seeds_drive_everything_and_global_generators_are_left_alone(rng):
+    X, y = blobs(rng)
+    parameters = {"fisher": "sample", "fisher_samples": 30, "early_stopping": True}
+    state, torch_state = np.random.get_state(), torch.get_rng_state()
+    one = small(**parameters).partial_fit(X, y).partial_fit(-X, y)
+    two = small(**parameters).partial_fit(X, y).partial_fit(-X, y)
+    instance = small(**{**parameters, "random_state": np.random.RandomState(0)})
+    instance.partial_fit(X, y).partial_fit(-X, y)
+    small(**{**parameters, "random_state": None}).partial_fit(X, y)
+    assert_array_equal(importances(one), importances(two))
+    assert_array_equal(importances(one), importances(instance))
+    other = small(**{**parameters, "random_state": 1}).partial_fit(X, y)
+    assert (flat(other) != flat(small(**parameters).partial_fit(X, y))).any()
+    assert all(np.array_equal(a, b) for a, b in zip(state, np.random.get_state(), strict=True))
+    assert torch.equal(torch_state, torch.get_rng_state())
+
+
+def test_a_saved_estimator_goes_on_as_if_nothing_happened(rng):
+    X, y = blobs(rng)
+    clf = small().partial_fit(X, y, task_id="a")
+    saved = pickle.loads(pickle.dumps(clf))
+    for estimator in (clf, saved):
+        estimator.partial_fit(X, y, task_id="a").partial_fit(-X, y, task_id="b")
+    assert_array_equal(flat(clf), flat(saved))
+    assert_array_equal(importances(clf), importances(saved))
+
+
+def test_predicting_and_the_fisher_pass_change_nothing(rng):
+    X, y = blobs(rng)
+    clf = small().partial_fit(X, y)
+    before = everything(clf)
+    for method in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+        getattr(clf, method)(X)
+    clf.penalty_value(), clf.to_torch(), importances(clf)
+    assert everything(clf) == before
+
+
+# Failure
+
+
+class Interrupt:
+    """Raise where `name` of `where` is called for the `n`-th time."""
+
+    def __init__(self, monkeypatch, where, name, n, error=KeyboardInterrupt):
+        original, self.calls = getattr(where, name), 0
+
+        def wrapper(*args, **kwargs):
+            self.calls += 1
+            if self.calls == n:
+                raise error
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(where, name, wrapper)
+
+
+@pytest.mark.parametrize("n", [1, 4, 9])
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("skewc._objective.Objective", "batch"),
+        ("skewc._penalties.DiagonalPenalty", "prox_"),
+        ("skewc._network.Network", "forward"),
+        ("skewc._solvers.Adam", "step"),
+    ],
+)
+@pytest.mark.parametrize("random_state", [0, "instance"])
+def test_an_interrupted_call_never_happened(rng, monkeypatch, place, n, random_state):
+    X, y = blobs(rng)
+    X2, y2 = blobs(rng, classes=(0, 5))
+    if random_state == "instance":
+        random_state = np.random.RandomState(0)
+    clf = small(random_state=random_state, ewc_lambda=1.0).partial_fit(X, y, task_id="a")
+    undisturbed = copy.deepcopy(clf)
+    before = everything(clf)
+    module, name = place[0].rsplit(".", 1)
+    with monkeypatch.context() as patch:
+        Interrupt(patch, getattr(__import__(module, fromlist=[name]), name), place[1], n)
+        with pytest.raises(KeyboardInterrupt):
+            clf.partial_fit(X2, y2, task_id="b")
+    assert everything(clf) == before
+    for estimator in (clf, undisturbed):
+        estimator.partial_fit(X2, y2, task_id="b")
+    assert_array_equal(flat(clf), flat(undisturbed))
+
+
+BAD_CALLS = {
+    "features": (lambda X, y: (X[:, :3], y), {}, "X has 3 features"),
+    "NaN": (lambda X, y: (np.where(X > 5, np.nan, X), y), {}, "NaN"),
+    "lengths": (lambda X, y: (X, y[:-1]), {}, "inconsistent numbers of samples"),
+    "continuous": (lambda X, y: (X, X[:, 0]), {}, "Unknown label type"),
+    "ids": (lambda X, y: (X, y), {"task_id": [1, 2]}, "task_id must be"),
+    "weights": (lambda X, y: (X, y), {"sample_weight": [1.0]}, "sample_weight"),
+    "strings": (lambda X, y: (X, y.astype(str)), {}, "strings as labels"),
+    "classes": (lambda X, y: (X, y), {"classes": [0, 1]}, "not the same"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_bad_input_changes_nothing(rng, name):
+    X, y = blobs(rng)
+    change, keywords, message = BAD_CALLS[name]
+    clf = small().partial_fit(X, y, task_id="a")
+    before = everything(clf)
+    with pytest.raises(ValueError, match=message):
+        clf.partial_fit(*change(X, y), **keywords)
+    assert everything(clf) == before
+    # A first call that fails leaves an unfitted estimator.
+    fresh = small()
+    if name not in ("features", "strings", "classes"):
+        with pytest.raises(ValueError, match=message):
+            fresh.partial_fit(*change(X, y), **keywords)
+        assert vars(fresh) == vars(small())
+
+
+def test_divergence_keeps_what_was_known(rng):
+    X, y = blobs(rng)
+    clf = small(solver="sgd", learning_rate_init=0.01).partial_fit(X, y, task_id="a")
+    clf.set_params(learning_rate_init=1e300, ewc_lambda=0)
+    before = everything(clf)
+    with pytest.raises(ValueError, match="The estimator is as it was before this call"):
+        clf.partial_fit(X * 1e10, y, task_id="b")
+    assert everything(clf) == before
+
+
+def test_non_finite_lbfgs_is_an_error(rng, monkeypatch):
+    X, y = blobs(rng)
+    monkeypatch.setattr(skewc._training.Objective, "full", lambda self: float("nan"))
+    with pytest.raises(ValueError, match="non-finite"):
+        small(solver="lbfgs").fit(X, y)
+
+
+def test_parameters_are_checked_at_every_call(rng):
+    X, y = blobs(rng)
+    clf = small().partial_fit(X, y)
+    with pytest.raises(ValueError, match="'ewc_lambda' parameter of EWCClassifier must be"):
+        clf.set_params(ewc_lambda=-1).partial_fit(X, y)
+    with pytest.raises(ValueError, match="hidden_layer_sizes must be > 0, got"):
+        small(hidden_layer_sizes=(5, 0)).fit(X, y)
+    with pytest.raises(ValueError, match="device='abacus' cannot be used: expected 'cpu'"):
+        small(device="abacus").fit(X, y)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match=r"torch.cuda.is_available\(\) is False"):
+            small(device="cuda").fit(X, y)
+
+
+def test_unfitted_attributes_say_so():
+    clf = EWCClassifier()
+    assert not hasattr(clf, "coefs_")
+    for read in (lambda: clf.coefs_, lambda: clf.penalty_value(), lambda: clf.to_torch()):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            read()
+
+
+# Range of λ
+
+
+@pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
+@pytest.mark.parametrize("penalty", ["running_sum", "per_task"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_lambda_gives_finite_weights(solver, penalty, dtype, digits):
+    """Warnings are errors here, so none comes from numpy or torch."""
+    X, y = digits[0][:400].astype(dtype), digits[1][:400]
+    for ewc_lambda in (1e-6, 1e-3, 1.0, 1e3, 1e6, 1e9, 1e12):
+        clf = small(
+            solver=solver, penalty=penalty, ewc_lambda=ewc_lambda, learning_rate_init=0.01,
+            max_iter=10,
+        )  # fmt: skip
+        for k in range(3):
+            clf.partial_fit(np.roll(X, 17 * k, axis=1), y, task_id=k)
+        assert np.isfinite(flat(clf)).all()
+        assert np.isfinite(importances(clf)).all()
+        assert np.isfinite(clf.loss_)
+
+
+@pytest.mark.parametrize("solver", ["adam", "sgd"])
+@pytest.mark.parametrize("rate", [1, 10])
+def test_a_huge_lambda_keeps_old_predictions(seed, solver, rate, digits):
+    X, y = digits[:2]
+    order = np.random.RandomState(seed).permutation(64)
+    same = {}
+    for ewc_lambda in (0, 1e12):
+        clf = EWCClassifier(
+            solver=solver, ewc_lambda=ewc_lambda, max_iter=10, batch_size=32, random_state=seed,
+            learning_rate_init=rate * (0.001 if solver == "adam" else 0.01),
+        )  # fmt: skip
+        old = clf.partial_fit(X, y).predict(X)
+        same[ewc_lambda] = np.mean(clf.partial_fit(X[:, order], y).predict(X) == old)
+    assert same[1e12] >= 0.99
+    assert same[0] < 0.8
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU on this machine")
+@pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
+def test_a_gpu_learns_the_same(rng, solver):
+    X, y = blobs(rng)
+    cpu, gpu = (small(solver=solver, device=device) for device in ("cpu", "cuda"))
+    for clf in (cpu, gpu):
+        clf.partial_fit(X, y).partial_fit(-X, y)
+    assert_allclose(flat(gpu), flat(cpu), rtol=1e-5, atol=1e-7)
+    assert_allclose(importances(gpu), importances(cpu), rtol=1e-4, atol=1e-7)
+    assert_allclose(gpu.set_params(device="cpu").predict_proba(X), cpu.predict_proba(X), atol=1e-5)
