@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skewc._compat import Interval, Options, StrOptions, _fit_context
@@ -24,8 +24,12 @@ from skewc._solvers import SGD, Adam
 from skewc._stream import Consolidation, Stream
 from skewc._training import NON_FINITE, Epochs, History, hold_out, minimise_lbfgs
 from skewc._validation import (
+    check_classes,
     check_closed,
     check_device,
+    check_hidden_layer_sizes,
+    check_labels,
+    check_task_weights,
     merge_classes,
     row_weights,
     split_by_task,
@@ -547,9 +551,9 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         tasks = list(split_by_task(task_id, len(y)))
         weights = row_weights(sample_weight, self.class_weight, X, y)
         if first:
-            self._start(unique_labels(y), classes, X)
+            self._start(check_labels(y), classes, X)
         else:
-            self._admit(unique_labels(y), classes, goes_on)
+            self._admit(check_labels(y), classes, goes_on)
         codes = np.searchsorted(self.classes_, y)
         for name, rows in tasks:
             if weights is not None:
@@ -565,19 +569,24 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
 
     def _start(self, found, classes, X):
         """Begin a stream: set the classes and draw the weights."""
-        declared = found if classes is None else unique_labels(classes)
+        declared = found if classes is None else check_classes(classes)
+        merge_classes(declared, found)  # refuses labels of another kind
         check_closed(found, declared)
-        hidden = self.hidden_layer_sizes
-        hidden = [hidden] if isinstance(hidden, Integral) else list(hidden)
-        if any(not isinstance(size, Integral) or size <= 0 for size in hidden):
-            raise ValueError(f"hidden_layer_sizes must be > 0, got {hidden}.")
-        network = Network((X.shape[1], *map(int, hidden), len(declared)), self.activation)
+        hidden = check_hidden_layer_sizes(self.hidden_layer_sizes)
+        network = Network((X.shape[1], *hidden, len(declared)), self.activation)
         weights = network.initialise(self._generator, X.dtype)
         self._stream = Stream.begin(declared, classes is not None, network, weights)
 
     def _admit(self, found, classes, goes_on):
         """Check the labels of a later call; let the output layer grow for new ones."""
         stream = self._stream
+        hidden = check_hidden_layer_sizes(self.hidden_layer_sizes)
+        if (hidden, self.activation) != (stream.network.sizes[1:-1], stream.network.activation):
+            raise ValueError(
+                "hidden_layer_sizes and activation cannot change while learning goes on: the "
+                f"network has {stream.network.sizes[1:-1]} and {stream.network.activation!r}, "
+                f"but the parameters are now {hidden} and {self.activation!r}."
+            )
         if not goes_on:
             if not np.array_equal(found, stream.classes):
                 raise ValueError(
@@ -585,7 +594,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
                     f"previous call to fit. Previously got {stream.classes}, `y` has {found}"
                 )
             stream = Stream.begin(stream.classes, False, stream.network, stream.weights)
-        if classes is not None and not np.array_equal(unique_labels(classes), stream.classes):
+        if classes is not None and not np.array_equal(check_classes(classes), stream.classes):
             raise ValueError(
                 f"`classes={classes!r}` is not the same as on last call to partial_fit, was: "
                 f"{stream.classes!r}. Declare all classes in the first call, or none at all: "
@@ -608,11 +617,11 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         order = everyone
         if self.early_stopping and self.solver != "lbfgs":
             order, validation = hold_out(codes, self.validation_fraction, self._generator)
-        network = replace(stream.network, activation=self.activation)
-        objective = Objective(network, weights, rows, order, mask=mask, alpha=self.alpha)
+        network = stream.network
+        objective = Objective(network, weights, rows, order, mask=mask, alpha=float(self.alpha))
         penalty = self._scaled_penalty(stream, weights, objective.total_weight)
         history = History(t_=self.t_ if continues else 0)
-        moments = stream.moments if continues else {}
+        moments = stream.moments
         if self.solver == "lbfgs":
             minimise_lbfgs(
                 objective, penalty, history,
@@ -638,7 +647,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         if not (np.isfinite(weights).all() and np.isfinite(importance).all()):
             raise ValueError(NON_FINITE)
         self._stream = replace(
-            stream, network=network, weights=weights, moments=moments,
+            stream, weights=weights, moments=moments,
             importance=importance, importance_weight=weight,
         )  # fmt: skip
         vars(self).update(vars(history))
@@ -649,30 +658,33 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         if penalty.is_zero or self.ewc_lambda == 0:
             return None
         penalty = penalty.floored(importance_floor(stream.network, penalty.precision), weights)
-        by_mean = self.fisher_scale == "mean"
-        return penalty.scaled(self.ewc_lambda if by_mean else self.ewc_lambda / total_weight)
+        strength = float(self.ewc_lambda)
+        return penalty.scaled(strength if self.fisher_scale == "mean" else strength / total_weight)
 
     def _consolidation(self):
         return Consolidation(
-            self.penalty, self.fisher_scale, self.fisher_decay, self.task_weights or {}
+            self.penalty,
+            self.fisher_scale,
+            self.fisher_decay,
+            check_task_weights(self.task_weights),
         )
 
     def _solver(self, weights):
         if self.solver == "sgd":
             return SGD(
                 weights,
-                learning_rate_init=self.learning_rate_init,
+                learning_rate_init=float(self.learning_rate_init),
                 learning_rate=self.learning_rate,
-                momentum=self.momentum,
+                momentum=float(self.momentum),
                 nesterovs_momentum=self.nesterovs_momentum,
-                power_t=self.power_t,
+                power_t=float(self.power_t),
             )
         return Adam(
             weights,
-            learning_rate_init=self.learning_rate_init,
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
+            learning_rate_init=float(self.learning_rate_init),
+            beta_1=float(self.beta_1),
+            beta_2=float(self.beta_2),
+            epsilon=float(self.epsilon),
         )
 
     def _epochs(self, warn):

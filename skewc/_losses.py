@@ -57,7 +57,7 @@ def fisher_vectors(kind: str, logits, labels, mask, uniforms) -> torch.Tensor:
 def _draw(p: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """One class per row, of shape (n, 1); never one of probability 0."""
     cumulative = p.cumsum(dim=1)
-    # The total may round to other than 1; strict comparison skips classes of width 0.
-    drawn = (cumulative <= uniforms * cumulative[:, -1:]).sum(dim=1, keepdim=True)
+    drawn = (cumulative <= uniforms).sum(dim=1, keepdim=True)
+    # The total may round to less than 1, which must not lead past the last possible class.
     last_possible = p.shape[1] - 1 - (p.flip(1) > 0).to(p.dtype).argmax(1, keepdim=True)
     return torch.minimum(drawn, last_possible)

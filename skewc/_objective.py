@@ -38,7 +38,8 @@ class Objective:
         self.gradient = torch.zeros_like(weights)
         self.total_weight = rows.total_weight(order)
         self._mask = mask
-        self._l2 = alpha / self.total_weight
+        # What overflows makes the loss so, which training reports.
+        self._l2 = min(alpha / self.total_weight, torch.finfo(weights.dtype).max)
         self._coefs, self._intercepts = network.split(weights)
         self._coef_gradients, self._intercept_gradients = network.split(self.gradient)
         self._w, self._g = weights[: network.n_coefs], self.gradient[: network.n_coefs]

@@ -8,7 +8,14 @@ precision can make it diverge, where a gradient step fails as soon as lr·λ·F 
 
 from __future__ import annotations
 
+import math
+
 import torch
+
+
+def _within(rate: float, limits) -> float:
+    """Keep a learning rate and its inverse well among the numbers of the weights' type."""
+    return min(max(rate, limits.tiny * 1e8), limits.max / 1e8)
 
 
 class SGD:
@@ -23,7 +30,8 @@ class SGD:
         self, weights, *, learning_rate_init, learning_rate, momentum, nesterovs_momentum, power_t
     ):
         self.velocity = torch.zeros_like(weights)
-        self.rate = self._rate_init = learning_rate_init
+        self._limits = torch.finfo(weights.dtype)
+        self.rate = self._rate_init = _within(learning_rate_init, self._limits)
         self._schedule = learning_rate
         self._momentum = momentum
         self._nesterov = nesterovs_momentum
@@ -48,7 +56,8 @@ class SGD:
     def end_epoch(self, n_rows_seen: int) -> None:
         """Let the learning rate follow its schedule."""
         if self._schedule == "invscaling":
-            self.rate = self._rate_init / (n_rows_seen + 1) ** self._power_t
+            decay = math.exp(-self._power_t * math.log(n_rows_seen + 1))
+            self.rate = _within(self._rate_init * decay, self._limits)
 
     def slow_down(self) -> bool:
         """Whether a smaller learning rate is worth trying; takes it if so."""
@@ -75,7 +84,7 @@ class Adam:
         self.variance = torch.zeros_like(weights)
         self._steps = torch.zeros((), dtype=torch.float32, device=weights.device)
         self._n_steps = 0
-        self._rate = learning_rate_init
+        self._rate = _within(learning_rate_init, torch.finfo(weights.dtype))
         self._beta_1, self._beta_2, self._epsilon = beta_1, beta_2, epsilon
         self._buffer = torch.empty_like(weights)
 

@@ -134,12 +134,18 @@ class Stream:
         scale = consolidation.task_weights.get(self.task_ids[self.open_task], 1.0)
         if consolidation.scale == "mean":
             scale /= self.importance_weight
-        return penalty.absorb(
+        penalty = penalty.absorb(
             torch.tensor(self.importance) * scale,
             torch.tensor(self.weights),
             kind=consolidation.kind,
-            decay=consolidation.decay,
+            decay=float(consolidation.decay),
         )
+        if not torch.isfinite(penalty.precision).all():
+            raise ValueError(
+                f"The importance of the tasks overflows {self.weights.dtype}; smaller "
+                f"task_weights are needed, got {consolidation.task_weights}."
+            )
+        return penalty
 
 
 @dataclass(frozen=True)

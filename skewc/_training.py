@@ -154,9 +154,15 @@ def _regularized(nll: float, objective: Objective, penalty: DiagonalPenalty | No
 
 def hold_out(labels: np.ndarray, fraction: float, rng) -> tuple[np.ndarray, np.ndarray]:
     """Split row numbers into training and validation rows, stratified by label."""
-    train, validation = train_test_split(
-        np.arange(len(labels)), test_size=fraction, random_state=rng, stratify=labels
-    )
+    try:
+        train, validation = train_test_split(
+            np.arange(len(labels)), test_size=fraction, random_state=rng, stratify=labels
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"early_stopping cannot hold out validation_fraction={fraction} of the {len(labels)} "
+            f"rows of a task, stratified by class: {error}"
+        ) from error
     if len(validation) < 2:
         raise ValueError(
             "The validation set is too small. Increase 'validation_fraction' "

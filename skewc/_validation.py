@@ -1,11 +1,13 @@
-"""Checks of task ids, class labels, row weights and devices, each with a clear error."""
+"""Checks of what users hand over, each with an error that says what was expected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral, Real
 
 import numpy as np
 import torch
+from sklearn.utils.validation import column_or_1d
 
 from skewc._compat import _check_sample_weight
 
@@ -13,18 +15,40 @@ from skewc._compat import _check_sample_weight
 def check_device(device: str) -> str:
     """Return `device` if torch can compute on it here."""
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        known = torch.device(device).type in ("cpu", "cuda")
+        if known:
+            torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        known = False
+    if not known:
         raise ValueError(
             f"device={device!r} cannot be used: expected 'cpu', or 'cuda' where torch sees a "
-            f"GPU (torch.cuda.is_available() is {torch.cuda.is_available()}). {error}"
-        ) from error
+            f"GPU (torch.cuda.is_available() is {torch.cuda.is_available()})."
+        )
     return device
+
+
+def check_hidden_layer_sizes(sizes) -> tuple[int, ...]:
+    """Return the sizes as a tuple; a single number is one layer."""
+    sizes = [sizes] if np.ndim(sizes) == 0 else list(sizes)
+    if any(not isinstance(n, Integral) or isinstance(n, bool) or n <= 0 for n in sizes):
+        raise ValueError(f"hidden_layer_sizes must be > 0, got {sizes}; expected whole numbers.")
+    return tuple(map(int, sizes))
+
+
+def check_task_weights(task_weights: dict | None) -> dict[object, float]:
+    """Return the relative weights of tasks as floats."""
+    for name, weight in (task_weights or {}).items():
+        if not isinstance(weight, Real) or not 0 <= weight < float("inf"):
+            raise ValueError(
+                f"task_weights must hold finite numbers >= 0; got {weight!r} for task {name!r}."
+            )
+    return {name: float(weight) for name, weight in (task_weights or {}).items()}
 
 
 def _plain_id(task_id):
     """One id as str, int or float."""
-    if isinstance(task_id, np.generic):
+    if isinstance(task_id, np.generic) and task_id.dtype.kind not in "mM":
         task_id = task_id.item()
     if isinstance(task_id, float) and task_id != task_id:
         raise ValueError("task_id holds NaN or a missing value; every row needs a task.")
@@ -42,13 +66,14 @@ def split_by_task(task_id, n_samples: int) -> Iterator[tuple[object, np.ndarray]
     One id, or None, stands for all rows. Otherwise the ids are one for each row, and
     come out sorted, or in the categories' order for an ordered pandas Categorical.
     """
-    if task_id is None or isinstance(task_id, str) or np.ndim(task_id) == 0:
-        if isinstance(task_id, np.ndarray):
-            task_id = task_id[()]
+    if isinstance(task_id, np.ndarray) and task_id.ndim == 0:
+        task_id = task_id[()]
+    if isinstance(task_id, str | bytes) or not hasattr(task_id, "__len__"):
         yield None if task_id is None else _plain_id(task_id), np.arange(n_samples)
         return
-    is_sequence = isinstance(task_id, list | tuple)
-    ids = np.asarray(task_id, dtype=object if is_sequence else None)
+    if np.ma.is_masked(task_id):
+        raise ValueError("task_id has masked entries; every row needs a task.")
+    ids = np.asarray(task_id, dtype=object if isinstance(task_id, list | tuple) else None)
     if ids.shape != (n_samples,):
         raise ValueError(
             "task_id must be one id for the call or one for each row: expected shape "
@@ -62,14 +87,34 @@ def split_by_task(task_id, n_samples: int) -> Iterator[tuple[object, np.ndarray]
         raise TypeError(
             "task_id mixes strings and numbers; use one kind so that tasks have an order."
         ) from error
-    found = [_plain_id(i) for i in found]
+    found, ranks = [_plain_id(i) for i in found], range(len(found))
     dtype = getattr(task_id, "dtype", None)
-    ranks = range(len(found))
     if getattr(dtype, "ordered", False):
-        categories = list(dtype.categories)
+        categories = [_plain_id(i) for i in dtype.categories]
         ranks = sorted(ranks, key=lambda k: categories.index(found[k]))
     for k in ranks:
         yield found[k], np.flatnonzero(codes == k)
+
+
+def check_classes(classes) -> np.ndarray:
+    """Return declared classes, sorted."""
+    try:
+        labels = column_or_1d(classes)
+        if len(labels) and not (labels != labels).any():
+            return check_labels(labels)
+    except (TypeError, ValueError):
+        pass  # told below, with the parameter's name
+    raise ValueError(
+        "classes must be a one-dimensional array-like of class labels, all numbers or all "
+        f"strings; got {classes!r}."
+    )
+
+
+def check_labels(y: np.ndarray) -> np.ndarray:
+    """Return the distinct labels of y, sorted."""
+    if y.dtype.kind not in "biufUSO":
+        raise ValueError(f"Labels must be numbers or strings; got `y` of dtype {y.dtype}.")
+    return np.unique(y)
 
 
 def merge_classes(known: np.ndarray, found: np.ndarray) -> np.ndarray:
@@ -83,7 +128,13 @@ def merge_classes(known: np.ndarray, found: np.ndarray) -> np.ndarray:
             f"`y` has {kind(found)} as labels, but earlier tasks had {kind(known)}: "
             f"classes_ is {known}, `y` has {found}."
         )
-    return np.union1d(known, found)
+    merged = np.union1d(known, found)
+    if {*merged.tolist()} != {*known.tolist(), *found.tolist()}:
+        raise ValueError(
+            f"The labels of `y`, of dtype {found.dtype}, cannot be kept apart from those in "
+            f"classes_, of dtype {known.dtype}, in one array; use one dtype."
+        )
+    return merged
 
 
 def check_closed(found: np.ndarray, declared: np.ndarray) -> None:
@@ -104,24 +155,30 @@ def row_weights(sample_weight, class_weight, X, y) -> np.ndarray | None:
     """
     if sample_weight is None and class_weight is None:
         return None
-    weights = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
-    if not weights.any():
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    with np.errstate(all="ignore"):  # what overflows is told below
+        if class_weight is not None:
+            weights = weights * _class_factors(class_weight, y, weights)
+        weights = weights.astype(X.dtype)
+        total = weights.sum()
+        usable = np.isfinite([total, 1 / total]).all()
+    if not usable:
         raise ValueError(
-            "Every row has sample_weight zero: at least one row, and so one class, "
-            "must have a positive weight."
+            "sample_weight, times class_weight where given, must be finite and leave at least "
+            f"one row, and so one class, a positive weight in {X.dtype}; their sum is {total}."
         )
-    if class_weight is None:
-        return weights
+    return weights
+
+
+def _class_factors(class_weight, y, weights) -> np.ndarray:
+    """Return the weight of each row's class."""
     classes, codes = np.unique(y, return_inverse=True)
     if class_weight == "balanced":
         totals = np.bincount(codes, weights=weights)
-        present = totals > 0
-        factors = np.where(present, totals.sum() / (present.sum() * np.maximum(totals, 1e-300)), 0)
-    else:
-        factors = np.array([class_weight.get(c, 1.0) for c in classes.tolist()], dtype=float)
-        if not (np.isfinite(factors).all() and (factors >= 0).all() and factors.any()):
+        return (weights.sum() / (np.count_nonzero(totals) * np.where(totals, totals, 1)))[codes]
+    for label, weight in class_weight.items():
+        if not isinstance(weight, Real) or not 0 <= weight < float("inf"):
             raise ValueError(
-                "class_weight must hold finite weights >= 0, not all zero for the classes "
-                f"of a call; got {class_weight} for classes {classes}."
+                f"class_weight must hold finite numbers >= 0; got {weight!r} for class {label!r}."
             )
-    return weights * factors[codes].astype(X.dtype)
+    return np.array([float(class_weight.get(c, 1.0)) for c in classes.tolist()])[codes]

@@ -106,6 +106,10 @@ def test_one_id_for_a_call(rng, task_id):
         (pd.Series([pd.NA, 1] * 30, dtype="Int64"), (TypeError, ValueError), "NA|missing"),
         ([{}, 1] * 30, TypeError, "of type dict"),
         (np.datetime64("2020-01-01"), TypeError, "of type date"),
+        (np.full(60, np.datetime64("2020-01-01", "ns")), TypeError, "of type datetime64"),
+        (np.ma.array([1] * 60, mask=[True] + [False] * 59), ValueError, "masked"),
+        ([[1], [1, 2]] * 30, TypeError, "of type list"),
+        (b"a", TypeError, "of type bytes"),
         (object(), TypeError, "of type object"),
     ],
 )
@@ -257,6 +261,16 @@ def test_new_classes_grow_the_output_layer(rng):
     assert [c.tolist() for c in clf.task_classes_] == [[1, 4], [0, 3]]
     assert clf.predict_proba(X).shape == (60, 4)
     assert set(clf.predict(X, task_id="a")) <= {1, 4}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_logits_of_old_classes_keep_every_bit(rng, dtype):
+    """Matrix products round by the number of columns; predictions must not show it."""
+    X, y = blobs(rng, n=99, classes=tuple(range(0, 18, 2)), dtype=dtype)
+    clf = small(hidden_layer_sizes=(33,)).partial_fit(X, y)
+    before = clf.decision_function(X)
+    clf._stream = clf._stream.grow(np.arange(19), rng)
+    assert_array_equal(clf.decision_function(X)[:, 0:18:2], before)
 
 
 def test_growth_within_a_task_moves_the_solvers_moments(rng):
@@ -419,7 +433,7 @@ def test_class_weight(rng):
     assert_allclose(
         flat(partial), flat(small().partial_fit(X, y, sample_weight=1.0 + (y == 0))), rtol=1e-12
     )
-    with pytest.raises(ValueError, match="class_weight must hold finite weights"):
+    with pytest.raises(ValueError, match="class_weight must hold finite numbers"):
         small(class_weight={0: -1}).partial_fit(X, y)
 
 
@@ -670,6 +684,112 @@ def test_parameters_are_checked_at_every_call(rng):
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match=r"torch.cuda.is_available\(\) is False"):
             small(device="cuda").fit(X, y)
+
+
+BAD_PARAMETERS = [
+    ({"hidden_layer_sizes": [3.5]}, "expected whole numbers"),
+    ({"hidden_layer_sizes": [[3], [4]]}, "expected whole numbers"),
+    ({"task_weights": {"a": -1.0}}, "task_weights must hold finite numbers >= 0; got -1.0"),
+    ({"task_weights": {"a": np.nan}}, "task_weights must hold finite numbers"),
+    ({"task_weights": {"a": "2"}}, "task_weights must hold finite numbers"),
+    ({"task_weights": {"a": np.array(2.0)}}, "task_weights must hold finite numbers"),
+    ({"class_weight": {0: "2"}}, "class_weight must hold finite numbers"),
+    ({"class_weight": {0: np.inf}}, "class_weight must hold finite numbers"),
+    ({"class_weight": dict.fromkeys(range(3), 1e-200)}, "sum is 0"),
+    ({"device": "meta"}, "expected 'cpu', or 'cuda'"),
+    ({"early_stopping": True, "validation_fraction": 0}, "early_stopping cannot hold out"),
+    ({"early_stopping": True, "validation_fraction": 1e-9}, "early_stopping cannot hold out"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), BAD_PARAMETERS)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_bad_parameters_are_named(rng, parameters, message, method):
+    X, y = blobs(rng, dtype=np.float32)
+    clf = small(**parameters)
+    with pytest.raises(ValueError, match=message):
+        getattr(clf, method)(X, y)
+    assert "_stream" not in vars(clf)
+
+
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -1.0, 0.0, 1e-320, 1e300])
+def test_no_weight_may_be_lost_or_overflow(rng, weight):
+    X, y = blobs(rng, dtype=np.float32)
+    for sample_weight in (weight, np.full(60, weight)):
+        with pytest.raises(ValueError, match=r"(?i)sample.weight"):
+            small().fit(X, y, sample_weight=sample_weight)
+    halves = small(class_weight={0: 0.0})
+    with pytest.raises(ValueError, match="leave at least one row, and so one class, a positive"):
+        halves.fit(X, y, sample_weight=(y == 0).astype(float))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"ewc_lambda": np.float32(30), "alpha": np.float32(0.1), "momentum": True},
+        {"solver": "sgd", "learning_rate_init": np.float16(1e-3), "momentum": True},
+        {"learning_rate_init": 5e-324},
+        {"solver": "sgd", "learning_rate_init": 5e-324},
+        {"solver": "sgd", "learning_rate": "invscaling", "power_t": 10**7},
+        {"ewc_lambda": np.float64(1e308)},
+        {"ewc_lambda": 5e-324, "n_iter_no_change": np.inf},
+    ],
+)
+def test_extreme_parameters_stay_finite_and_quiet(rng, parameters):
+    X, y = blobs(rng, dtype=np.float32)
+    clf = small(**parameters).partial_fit(X, y).partial_fit(-X, y)
+    assert np.isfinite(flat(clf)).all()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"alpha": 1e300}, {"learning_rate_init": 1e300}],
+)
+def test_parameters_beyond_float32_are_told_as_divergence(rng, parameters):
+    X, y = blobs(rng, dtype=np.float32)
+    with pytest.raises(ValueError, match="non-finite"):
+        small(solver="sgd", **parameters).fit(X, y)
+
+
+def test_the_importance_may_not_overflow(rng):
+    X, y = blobs(rng, dtype=np.float32)
+    clf = small(task_weights={"a": 1e300}).partial_fit(X, y, "a")
+    with pytest.raises(ValueError, match="smaller task_weights are needed"):
+        clf.partial_fit(X, y, "b")
+
+
+@pytest.mark.parametrize("change", [{"activation": "tanh"}, {"hidden_layer_sizes": (9,)}])
+def test_the_network_cannot_change_while_learning_goes_on(rng, change):
+    X, y = blobs(rng)
+    clf = small(warm_start=True).partial_fit(X, y)
+    proba = clf.predict_proba(X)
+    clf.set_params(**change)
+    assert_array_equal(clf.predict_proba(X), proba)
+    for method in ("fit", "partial_fit"):
+        with pytest.raises(ValueError, match="cannot change while learning goes on"):
+            getattr(clf, method)(X, y)
+    clf.set_params(warm_start=False, max_iter=1)
+    with pytest.warns(match="Maximum iterations"):
+        clf.fit(X, y)  # afresh, so with any network
+
+
+@pytest.mark.parametrize("classes", [5, [], [[0, 1, 2]], [0, 1, np.nan], [0, None], [0, "a"]])
+def test_declared_classes_are_checked(rng, classes):
+    X, y = blobs(rng)
+    with pytest.raises(ValueError, match=r"classes must be a one-dimensional|labels|classes not"):
+        small().partial_fit(X, y, classes=classes)
+
+
+def test_labels_keep_apart_or_are_refused(rng):
+    X, y = blobs(rng, classes=(0, 1))
+    clf = small().partial_fit(X, y)
+    huge = np.array([2**60 + 1, 2**60 + 3], dtype=np.uint64)
+    with pytest.raises(ValueError, match="cannot be kept apart"):
+        clf.partial_fit(X, huge[y])
+    clf.partial_fit(X, huge.astype(np.int64)[y])
+    assert clf.classes_.tolist() == [0, 1, 2**60 + 1, 2**60 + 3]
+    with pytest.raises(ValueError, match="Labels must be numbers or strings"):
+        small().fit(X, np.array(["2020", "2021"], dtype="M8[Y]")[y])
 
 
 def test_unfitted_attributes_say_so():
