@@ -23,6 +23,7 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/default_lambda.py
 	$(BIN)/python benchmarks/two_task_optimum.py
+	$(BIN)/python benchmarks/silent_units.py
 
 clean:
 	rm -rf $(VENV) .venv-oldest docs/_build docs/generated examples/figures build dist .pytest_cache .ruff_cache .coverage

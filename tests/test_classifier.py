@@ -452,7 +452,7 @@ def test_tasks_without_weight_are_skipped(rng):
     ids = np.resize(["a", "b"], 60)
     clf = small().partial_fit(X, y, task_id=ids, sample_weight=(ids == "a").astype(float))
     assert clf.task_ids_ == ["a"]
-    with pytest.raises(ValueError, match="sample_weight zero|at least one non-zero"):
+    with pytest.raises(ValueError, match=r"at least one (non-zero|row)"):
         clf.partial_fit(X, y, sample_weight=np.zeros(60))
     with pytest.raises(ValueError, match="sample_weight"):
         clf.partial_fit(X, y, sample_weight=-np.ones(60))
@@ -488,7 +488,7 @@ def test_sparse_rows_learn_what_dense_rows_do(rng, solver):
 
 
 def test_sparse_rows_are_made_dense_batch_by_batch(rng, monkeypatch):
-    X = sparse.random_array((300, 50), density=0.1, format="csr", rng=0)
+    X = sparse.csr_array(np.where(rng.uniform(size=(300, 50)) < 0.1, 1.0, 0.0))
     y = np.resize([0, 1], 300)
     largest = []
     original = sparse.csr_array.toarray

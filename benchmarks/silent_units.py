@@ -1,0 +1,60 @@
+"""Measure what the least hold on weights into hidden units is worth.
+
+For shares of the mean importance from none up: how many of the first task's predictions
+stay the same at λ = 1e12, the fewest and the median of nine runs on two permuted-digits
+tasks; and the average accuracy after five such tasks at common λ, mean of three seeds.
+Run with ``python benchmarks/silent_units.py``; writes results/silent_units.md.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from streams import digits, permuted
+
+import skewc._curvature
+from skewc import EWCClassifier
+
+SHARES = [0, 1e-6, 1e-3, 1e-2, 1e-1]
+LAMBDAS = [10, 30, 100]
+
+
+def unchanged(seed, **parameters):
+    """Share of the first task's predictions that the second task leaves alone."""
+    (X, y, *_), (X2, y2, *_) = permuted(digits(), 2, None, np.random.RandomState(seed))
+    clf = EWCClassifier(
+        ewc_lambda=1e12, max_iter=20, batch_size=32, random_state=seed, **parameters
+    )
+    before = clf.partial_fit(X, y).predict(X)
+    return np.mean(clf.partial_fit(X2, y2).predict(X) == before)
+
+
+def average(seed, ewc_lambda):
+    """Average accuracy after five tasks."""
+    tasks = permuted(digits(), 5, None, np.random.RandomState(seed))
+    clf = EWCClassifier(ewc_lambda=ewc_lambda, max_iter=50, batch_size=32, random_state=seed)
+    for k, (X, y, _, _) in enumerate(tasks):
+        clf.partial_fit(X, y, task_id=k)
+    return np.mean([clf.score(X, y) for _, _, X, y in tasks])
+
+
+def main():
+    """Print and write the table."""
+    solvers = [{}, {"solver": "sgd", "learning_rate_init": 0.01}]
+    solvers.append({"solver": "sgd", "learning_rate_init": 0.1})
+    lines = [
+        "| share | fewest unchanged | median | " + " | ".join(f"λ = {v}" for v in LAMBDAS) + " |",
+        "|---" * (len(LAMBDAS) + 3) + "|",
+    ]
+    for share in SHARES:
+        skewc._curvature._SILENT_SHARE = share
+        kept = [unchanged(seed, **solver) for solver in solvers for seed in range(3)]
+        means = [np.mean([average(seed, value) for seed in range(3)]) for value in LAMBDAS]
+        cells = " | ".join(f"{mean:.3f}" for mean in means)
+        lines.append(f"| {share:g} | {min(kept):.1%} | {np.median(kept):.1%} | {cells} |")
+        print(lines[-1], flush=True)
+    path = Path(__file__).parent / "results" / "silent_units.md"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
