@@ -38,7 +38,7 @@ warnings.simplefilter("ignore", ConvergenceWarning)
 sklearn.set_config(enable_metadata_routing=True)
 
 QUICK = "--quick" in sys.argv
-N_TASKS, EPOCHS = 5, 5 if QUICK else 20
+N_TASKS, EPOCHS = 5, 5 if QUICK else 30
 LAMBDAS = [0, 10] if QUICK else [0, 3, 10, 30, 100]
 FIGURES = Path(__file__).parent / "figures"
 
@@ -83,10 +83,10 @@ def network(**parameters):
 
 
 def search(penalty, train):
-    """Find λ by cross-validation over the stream."""
+    """Find λ by cross-validation over the stream, with the epochs of the real run."""
     rows, labels, ids = train
     grid = GridSearchCV(
-        network(penalty=penalty, max_iter=max(5, EPOCHS // 2)),
+        network(penalty=penalty),
         {"ewcclassifier__ewc_lambda": LAMBDAS},
         cv=StratifiedKFold(2, shuffle=True, random_state=0),
         refit=False,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +17,8 @@ from sklearn.utils import shuffle as shuffled
 
 from skewc._objective import Objective
 from skewc._penalties import DiagonalPenalty
+
+_MULTIPLICATIONS_WORTH_A_THREAD = 2**22
 
 NON_FINITE = (
     "Solver produced non-finite parameter weights. The input data may contain large values "
@@ -67,7 +71,8 @@ class Epochs:
         while history.n_iter_ < self.max_iter:
             if self.shuffle:
                 order = shuffled(order, random_state=rng)
-            nll = _epoch(objective, penalty, solver, objective.rows.index(order), batch_size)
+            with _threads_worth_their_while(objective, batch_size):
+                nll = _epoch(objective, penalty, solver, objective.rows.index(order), batch_size)
             history.n_iter_ += 1
             history.t_ += n
             self._record(history, _regularized(nll, objective, penalty))
@@ -135,6 +140,21 @@ class Epochs:
     def _say(self, message: str) -> None:
         if self.verbose:
             print(message)
+
+
+@contextmanager
+def _threads_worth_their_while(objective: Objective, batch_size: int) -> Iterator[None]:
+    """Keep small batches on one thread; waking a second costs more than it does.
+
+    Where other processes compete for the cores, it costs ten times as much.
+    """
+    before = torch.get_num_threads()
+    if batch_size * objective.network.n_coefs < _MULTIPLICATIONS_WORTH_A_THREAD:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _epoch(objective, penalty, solver, index: torch.Tensor, batch_size: int) -> float:

@@ -1,0 +1,621 @@
+"""Displays: accuracy over a stream, importance of weights, and the force that holds them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skewc.metrics._matrix import check_matrix
+
+
+class AccuracyMatrixDisplay:
+    """Heat map of the accuracy on each task after learning each task.
+
+    Create it with `from_matrix` or `from_result`. All parameters are stored as attributes.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (n_tasks, n_tasks)
+        R[i, j] is the test accuracy, in [0, 1], on task j after learning task i. NaN, as
+        on tasks not learned yet, stays blank.
+
+    task_ids : array-like of shape (n_tasks,), default=None
+        Names of the tasks in the order learned. None counts from 1.
+
+    Attributes
+    ----------
+    im_ : matplotlib AxesImage
+        The heat map.
+
+    text_ : ndarray of shape (n_tasks, n_tasks), dtype=matplotlib Text
+        The text in each cell; None where blank.
+
+    ax_ : matplotlib Axes
+        Axes of the heat map.
+
+    figure_ : matplotlib Figure
+        Figure of the heat map.
+
+    Examples
+    --------
+    >>> from skewc.metrics import AccuracyMatrixDisplay
+    >>> R = [[0.9, float("nan")], [0.7, 0.8]]
+    >>> display = AccuracyMatrixDisplay.from_matrix(R, task_ids=["spring", "autumn"])
+    >>> display.text_[1, 0].get_text()
+    '0.70'
+    """
+
+    def __init__(self, matrix, *, task_ids=None):
+        self.matrix = matrix
+        self.task_ids = task_ids
+
+    def plot(self, ax=None, *, cmap="viridis", colorbar=True):
+        """Draw the heat map.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        cmap : str or matplotlib Colormap, default='viridis'
+            Colours of accuracies from 0 to 1.
+
+        colorbar : bool, default=True
+            Whether to add a colour bar.
+
+        Returns
+        -------
+        AccuracyMatrixDisplay
+            This display.
+        """
+        R = check_matrix(self.matrix)
+        names = _task_names(self.task_ids, len(R))
+        side = 2.2 + 0.5 * len(R)
+        self.figure_, self.ax_ = _axes(ax, (side + colorbar, side))
+        self.im_ = self.ax_.imshow(R, cmap=cmap, vmin=0, vmax=1)
+        self.text_ = np.full(R.shape, None)
+        cell = self.ax_.get_window_extent().width * 72 / self.figure_.dpi / len(R)  # points
+        for i, j in np.argwhere(~np.isnan(R)):
+            self.text_[i, j] = self.ax_.text(
+                j, i, f"{R[i, j]:.2f}", ha="center", va="center", fontsize=min(10, cell / 3),
+                color=_text_color(self.im_.cmap(R[i, j])),
+            )  # fmt: skip
+        ticks = {"xticks": range(len(R)), "yticks": range(len(R))}
+        self.ax_.set(**ticks, xticklabels=names, yticklabels=names)
+        self.ax_.set(xlabel="accuracy on task", ylabel="after learning task")
+        _turn_if_long(self.ax_, names)
+        self.ax_.spines[:].set_visible(False)
+        if colorbar:
+            self.figure_.colorbar(self.im_, ax=self.ax_, label="test accuracy", shrink=0.8)
+        return self
+
+    @classmethod
+    def from_matrix(cls, R, *, task_ids=None, ax=None, cmap="viridis", colorbar=True):
+        """Draw the heat map of a matrix of accuracies.
+
+        Parameters
+        ----------
+        R : array-like of shape (n_tasks, n_tasks)
+            R[i, j] is the test accuracy, in [0, 1], on task j after learning task i.
+
+        task_ids : array-like of shape (n_tasks,), default=None
+            Names of the tasks in the order learned. None counts from 1.
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        cmap : str or matplotlib Colormap, default='viridis'
+            Colours of accuracies from 0 to 1.
+
+        colorbar : bool, default=True
+            Whether to add a colour bar.
+
+        Returns
+        -------
+        AccuracyMatrixDisplay
+            The display, drawn.
+        """
+        return cls(R, task_ids=task_ids).plot(ax, cmap=cmap, colorbar=colorbar)
+
+    @classmethod
+    def from_result(cls, result, *, ax=None, cmap="viridis", colorbar=True):
+        """Draw the heat map of an evaluated stream.
+
+        Parameters
+        ----------
+        result : object
+            Has the attributes `matrix` and `task_ids`.
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        cmap : str or matplotlib Colormap, default='viridis'
+            Colours of accuracies from 0 to 1.
+
+        colorbar : bool, default=True
+            Whether to add a colour bar.
+
+        Returns
+        -------
+        AccuracyMatrixDisplay
+            The display, drawn.
+        """
+        display = cls(result.matrix, task_ids=result.task_ids)
+        return display.plot(ax, cmap=cmap, colorbar=colorbar)
+
+
+class TaskAccuracyDisplay:
+    """Accuracy on each task as more tasks are learned.
+
+    Create it with `from_matrix` or `from_result`. All parameters are stored as attributes.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (n_tasks, n_tasks)
+        R[i, j] is the test accuracy, in [0, 1], on task j after learning task i. A task's
+        line starts at i = j.
+
+    task_ids : array-like of shape (n_tasks,), default=None
+        Names of the tasks in the order learned. None counts from 1.
+
+    name : str, default=None
+        Title, such as the name of the method.
+
+    Attributes
+    ----------
+    lines_ : list of matplotlib Line2D
+        The line of each task.
+
+    average_ : matplotlib Line2D or None
+        The line of the average over the tasks learned so far.
+
+    ax_ : matplotlib Axes
+        Axes of the lines.
+
+    figure_ : matplotlib Figure
+        Figure of the lines.
+
+    Examples
+    --------
+    >>> from skewc.metrics import TaskAccuracyDisplay
+    >>> display = TaskAccuracyDisplay.from_matrix([[0.9, 0.1], [0.7, 0.8]], name="EWC")
+    >>> display.average_.get_ydata()
+    array([0.9 , 0.75])
+    """
+
+    def __init__(self, matrix, *, task_ids=None, name=None):
+        self.matrix = matrix
+        self.task_ids = task_ids
+        self.name = name
+
+    def plot(self, ax=None, *, average=True, cmap="viridis"):
+        """Draw a line for each task.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        average : bool, default=True
+            Whether to add the average over the tasks learned so far.
+
+        cmap : str or matplotlib Colormap, default='viridis'
+            Colours of the tasks, from the first to the last.
+
+        Returns
+        -------
+        TaskAccuracyDisplay
+            This display.
+        """
+        R = check_matrix(self.matrix)
+        names = _task_names(self.task_ids, len(R))
+        self.figure_, self.ax_ = _axes(ax, (max(6.4, 2 + 0.4 * len(R)), 4))
+        steps = np.arange(len(R))
+        style = {"marker": "o", "markersize": 4, "linewidth": 1.5}
+        self.lines_ = [
+            self.ax_.plot(steps[j:], R[j:, j], color=color, label=names[j], **style)[0]
+            for j, color in enumerate(_colors(cmap, len(R)))
+        ]
+        self.average_ = None
+        if average:
+            seen = [R[i, : i + 1].mean() for i in steps]
+            (self.average_,) = self.ax_.plot(steps, seen, color="black", lw=3, label="average")
+        self.ax_.set(xlabel="after learning task", ylabel="test accuracy", title=self.name)
+        self.ax_.set(xticks=steps, xticklabels=names, ylim=(0, 1.03))
+        _turn_if_long(self.ax_, names)
+        _open_frame(self.ax_)
+        self.ax_.legend(
+            title="task", frameon=False, loc="upper left", bbox_to_anchor=(1, 1),
+            ncols=1 + len(R) // 12,
+        )  # fmt: skip
+        return self
+
+    @classmethod
+    def from_matrix(cls, R, *, task_ids=None, name=None, ax=None, average=True, cmap="viridis"):
+        """Draw the lines of a matrix of accuracies.
+
+        Parameters
+        ----------
+        R : array-like of shape (n_tasks, n_tasks)
+            R[i, j] is the test accuracy, in [0, 1], on task j after learning task i.
+
+        task_ids : array-like of shape (n_tasks,), default=None
+            Names of the tasks in the order learned. None counts from 1.
+
+        name : str, default=None
+            Title, such as the name of the method.
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        average : bool, default=True
+            Whether to add the average over the tasks learned so far.
+
+        cmap : str or matplotlib Colormap, default='viridis'
+            Colours of the tasks, from the first to the last.
+
+        Returns
+        -------
+        TaskAccuracyDisplay
+            The display, drawn.
+        """
+        return cls(R, task_ids=task_ids, name=name).plot(ax, average=average, cmap=cmap)
+
+    @classmethod
+    def from_result(cls, result, *, ax=None, average=True, cmap="viridis"):
+        """Draw the lines of an evaluated stream.
+
+        Parameters
+        ----------
+        result : object
+            Has the attributes `matrix` and `task_ids`; its `name`, if any, is the title.
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        average : bool, default=True
+            Whether to add the average over the tasks learned so far.
+
+        cmap : str or matplotlib Colormap, default='viridis'
+            Colours of the tasks, from the first to the last.
+
+        Returns
+        -------
+        TaskAccuracyDisplay
+            The display, drawn.
+        """
+        name = getattr(result, "name", None)
+        display = cls(result.matrix, task_ids=result.task_ids, name=name)
+        return display.plot(ax, average=average, cmap=cmap)
+
+
+class ImportanceDisplay:
+    """Importance of the weights for the tasks learned: by layer, or by input.
+
+    Create it with `from_estimator`. All parameters are stored as attributes.
+
+    Parameters
+    ----------
+    coef_importances : list of ndarray of shape (n_units, n_units of the next layer)
+        Importance >= 0 of the coefficients of each layer.
+
+    intercept_importances : list of ndarray of shape (n_units,)
+        Importance >= 0 of the intercepts of each layer.
+
+    image_shape : tuple of int, default=None
+        (height, width) or (height, width, channels) of the inputs, for ``kind='image'``.
+        None: square.
+
+    Attributes
+    ----------
+    boxes_ : list of dict
+        ``kind='layers'``: what `matplotlib.axes.Axes.bxp` returns for the coefficients and
+        for the intercepts.
+
+    im_ : matplotlib AxesImage
+        ``kind='image'``: the image.
+
+    ax_ : matplotlib Axes
+        Axes of the picture.
+
+    figure_ : matplotlib Figure
+        Figure of the picture.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from skewc import EWCClassifier
+    >>> from skewc.metrics import ImportanceDisplay
+    >>> X, y = load_digits(return_X_y=True)
+    >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X / 16, y)
+    >>> display = ImportanceDisplay.from_estimator(clf, kind="image")
+    >>> display.im_.get_array().shape
+    (8, 8)
+    """
+
+    def __init__(self, coef_importances, intercept_importances, *, image_shape=None):
+        self.coef_importances = coef_importances
+        self.intercept_importances = intercept_importances
+        self.image_shape = image_shape
+
+    def plot(self, ax=None, *, kind="layers"):
+        """Draw the importance.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        kind : {'layers', 'image'}, default='layers'
+            'layers': a box for the coefficients and for the intercepts of each layer, from
+            the lower to the upper quartile with the median, and whiskers from the 5th to
+            the 95th percentile, of the importances above 0; the share at 0 stands below.
+            'image': the importance of each input, summed over the units of the first
+            layer (and over channels).
+
+        Returns
+        -------
+        ImportanceDisplay
+            This display.
+
+        Raises
+        ------
+        ValueError
+            If `kind` is unknown, or the inputs do not form an image.
+        """
+        if kind not in ("layers", "image"):
+            raise ValueError(f"kind must be 'layers' or 'image'; got {kind!r}.")
+        if kind == "layers":
+            self._plot_layers(ax)
+        else:
+            self._plot_image(ax)
+        return self
+
+    def _plot_layers(self, ax):
+        coefs = [np.asarray(F) for F in self.coef_importances]
+        self.figure_, self.ax_ = _axes(ax, (1.6 + 1.9 * len(coefs), 4))
+        layers = np.arange(len(coefs))
+        self.boxes_ = [
+            _draw_boxes(self.ax_, layers + shift, blocks, color, label)
+            for shift, blocks, (color, label) in zip(
+                (-0.2, 0.2),
+                (coefs, self.intercept_importances),
+                (("tab:blue", "coefficients"), ("tab:orange", "intercepts")),
+                strict=True,
+            )
+        ]
+        names = [f"layer {k + 1}\n{F.shape[0]} → {F.shape[1]}" for k, F in enumerate(coefs)]
+        self.ax_.set(xticks=layers, xticklabels=names, xlim=(-0.5, len(coefs) - 0.5))
+        self.ax_.set(ylabel="importance (Fisher information)")
+        if any((np.asarray(F) > 0).any() for F in [*coefs, *self.intercept_importances]):
+            self.ax_.set_yscale("log")
+        self.ax_.tick_params(axis="x", length=0)
+        self.ax_.margins(y=0.12)  # room for the share of zeros
+        _open_frame(self.ax_)
+        self.ax_.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+
+    def _plot_image(self, ax):
+        from skewc.datasets._streams import check_image_shape
+
+        inputs = np.asarray(self.coef_importances[0]).sum(axis=1)
+        image = inputs.reshape(check_image_shape(self.image_shape, len(inputs)))
+        if image.ndim == 3:
+            image = image.sum(axis=2)
+        self.figure_, self.ax_ = _axes(ax, (4.4, 3.6))
+        self.im_ = self.ax_.imshow(image, cmap="magma", vmin=0)
+        self.ax_.set(xticks=[], yticks=[])
+        self.figure_.colorbar(self.im_, ax=self.ax_, label="importance, summed over units")
+
+    @classmethod
+    def from_estimator(cls, estimator, *, image_shape=None, ax=None, kind="layers"):
+        """Draw the importance of a fitted estimator's weights.
+
+        Parameters
+        ----------
+        estimator : EWCClassifier
+            Fitted; its `coef_importances_` and `intercept_importances_` are drawn.
+
+        image_shape : tuple of int, default=None
+            (height, width) or (height, width, channels) of the inputs, for
+            ``kind='image'``. None: square.
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        kind : {'layers', 'image'}, default='layers'
+            Importance by layer, or by input; see `plot`.
+
+        Returns
+        -------
+        ImportanceDisplay
+            The display, drawn.
+        """
+        importances = estimator.coef_importances_, estimator.intercept_importances_
+        return cls(*importances, image_shape=image_shape).plot(ax, kind=kind)
+
+
+class RestoringForceDisplay:
+    """Force -λ·F·d that pulls a weight back when it is moved by d from its anchor.
+
+    It is minus the gradient of the penalty (λ/2)·F·d²: the penalty holds each weight like a
+    spring, as stiff as the weight is important. Create it with `from_estimator`, or from
+    values of F. All parameters are stored as attributes.
+
+    Parameters
+    ----------
+    importances : array-like of shape (n_lines,)
+        Values F >= 0 of the Fisher information.
+
+    ewc_lambda : float, default=1.0
+        Strength λ of the penalty.
+
+    Attributes
+    ----------
+    lines_ : list of matplotlib Line2D
+        The line of each of `importances`.
+
+    ax_ : matplotlib Axes
+        Axes of the lines.
+
+    figure_ : matplotlib Figure
+        Figure of the lines.
+
+    Examples
+    --------
+    A weight with F = 5, moved by 1, is pulled back by 5·λ.
+
+    >>> from skewc.metrics import RestoringForceDisplay
+    >>> display = RestoringForceDisplay([0.05, 5], ewc_lambda=2).plot()
+    >>> displacement, force = display.lines_[1].get_data()
+    >>> float(force[displacement == 1][0])
+    -10.0
+    """
+
+    def __init__(self, importances, *, ewc_lambda=1.0):
+        self.importances = importances
+        self.ewc_lambda = ewc_lambda
+
+    def plot(self, ax=None, *, cmap="plasma"):
+        """Draw the force against displacements from -1 to 1.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        cmap : str or matplotlib Colormap, default='plasma'
+            Colours of the lines, in their order.
+
+        Returns
+        -------
+        RestoringForceDisplay
+            This display.
+
+        Raises
+        ------
+        ValueError
+            If an importance is negative or not finite.
+        """
+        importances = np.asarray(self.importances, dtype=float)
+        if importances.ndim != 1 or not (np.isfinite(importances) & (importances >= 0)).all():
+            raise ValueError(f"importances must be a list of numbers >= 0; got {importances}.")
+        self.figure_, self.ax_ = _axes(ax, (5.4, 3.8))
+        displacement = np.linspace(-1, 1, 5)
+        self.lines_ = [
+            self.ax_.plot(
+                displacement, -self.ewc_lambda * F * displacement,
+                color=color, linewidth=2, label=f"{float(f'{F:.3g}'):g}",
+            )[0]
+            for F, color in zip(importances, _colors(cmap, len(importances)), strict=True)
+        ]  # fmt: skip
+        for draw in (self.ax_.axhline, self.ax_.axvline):
+            draw(0, color="0.8", linewidth=1, zorder=0)
+        self.ax_.set(xlabel="displacement from the anchor, d = w − w*", xticks=displacement)
+        self.ax_.set(ylabel=f"restoring force −λ·F·d, λ = {self.ewc_lambda:g}")
+        _open_frame(self.ax_)
+        self.ax_.legend(title="importance F", frameon=False)
+        return self
+
+    @classmethod
+    def from_estimator(cls, estimator, *, quantiles=(0.5, 0.9, 0.99, 1.0), ax=None, cmap="plasma"):
+        """Draw the force on weights of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : EWCClassifier
+            Fitted; its importances and its `ewc_lambda` are taken.
+
+        quantiles : array-like of shape (n_lines,), default=(0.5, 0.9, 0.99, 1.0)
+            Which of its importances above 0 to draw, in [0, 1].
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on. None makes a new figure.
+
+        cmap : str or matplotlib Colormap, default='plasma'
+            Colours of the lines, in their order.
+
+        Returns
+        -------
+        RestoringForceDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        ValueError
+            If no importance is above 0.
+        """
+        blocks = [*estimator.coef_importances_, *estimator.intercept_importances_]
+        importances = np.concatenate([np.ravel(F) for F in blocks])
+        if not (importances > 0).any():
+            raise ValueError("No weight of the estimator has an importance above 0.")
+        chosen = np.quantile(importances[importances > 0], quantiles)
+        return cls(chosen, ewc_lambda=estimator.ewc_lambda).plot(ax, cmap=cmap)
+
+
+def _axes(ax, size: tuple[float, float]):
+    """Return figure and axes to draw on; a new figure of that size in inches for None."""
+    if ax is not None:
+        return ax.figure, ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("Displays need matplotlib: pip install 'skewc[plot]'.") from error
+    return plt.subplots(figsize=size, layout="constrained")
+
+
+def _colors(cmap, n: int) -> np.ndarray:
+    """Colours of n lines, none so light that it fades on white."""
+    from matplotlib import colormaps
+
+    return colormaps.get_cmap(cmap)(np.linspace(0, 0.88, n))
+
+
+def _text_color(background) -> str:
+    """Black or white, whichever is seen better on a colour."""
+    return "black" if np.dot(background[:3], [0.299, 0.587, 0.114]) > 0.5 else "white"
+
+
+def _task_names(task_ids, n_tasks: int) -> list[str]:
+    """Return the names of the tasks, counted from 1 for None."""
+    names = [*map(str, range(1, n_tasks + 1) if task_ids is None else task_ids)]
+    if len(names) != n_tasks:
+        raise ValueError(
+            f"task_ids must name each of the {n_tasks} tasks of the matrix; got {len(names)}."
+        )
+    return names
+
+
+def _turn_if_long(ax, names) -> None:
+    """Turn the labels of the x axis where they would run into each other."""
+    if max(map(len, names)) > 4:
+        ax.tick_params(axis="x", labelrotation=45)
+        for label in ax.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
+
+
+def _open_frame(ax) -> None:
+    """Leave only the left and the lower line, and a light grid."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", alpha=0.3)
+    ax.set_axisbelow(True)
+
+
+def _draw_boxes(ax, positions, blocks, color, label) -> dict:
+    """Draw a box for the positive values of each block, and the share of zeros below."""
+    stats = []
+    for x, F in zip(positions, map(np.ravel, blocks), strict=True):
+        positive = F[F > 0]
+        zeros = 1 - len(positive) / len(F)
+        keys = ("whislo", "q1", "med", "q3", "whishi")
+        values = np.quantile(positive, [0.05, 0.25, 0.5, 0.75, 0.95]) if len(positive) else np.nan
+        stats.append(dict(zip(keys, np.broadcast_to(values, 5), strict=True)))
+        if zeros:
+            ax.text(
+                x, 0.01, f"{zeros:.1%} at 0", transform=ax.get_xaxis_transform(),
+                ha="center", va="bottom", fontsize="small", color=color,
+            )  # fmt: skip
+    boxes = ax.bxp(
+        stats, positions=positions, widths=0.3, showfliers=False, patch_artist=True,
+        boxprops={"facecolor": color, "alpha": 0.6}, medianprops={"color": "black"},
+    )  # fmt: skip
+    boxes["boxes"][0].set_label(label)
+    return boxes

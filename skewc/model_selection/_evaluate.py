@@ -1,0 +1,169 @@
+"""Learn a whole stream and keep the books."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score
+
+from skewc import metrics
+from skewc.pipeline import takes_task_id
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """What :func:`evaluate_stream` found.
+
+    Parameters
+    ----------
+    name : str
+        The estimator's type.
+
+    task_ids : list
+        The ids of the T tasks, in the order learned.
+
+    matrix : ndarray of shape (T, T)
+        ``matrix[i, j]`` is the test accuracy on task j after learning task i.
+
+    baseline : ndarray of shape (T,)
+        Expected accuracy on each task before anything is learned: that of a uniform guess
+        among the classes that may come, which are the task's own where it is known.
+
+    fit_times : ndarray of shape (T,)
+        Seconds spent learning each task.
+
+    score_times : ndarray of shape (T,)
+        Seconds spent predicting all tasks after each.
+
+    estimator : object or None
+        The estimator as it was after the last task.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skewc.model_selection import StreamResult
+    >>> matrix = np.array([[0.9, 0.5], [0.7, 0.9]])
+    >>> result = StreamResult("A", [0, 1], matrix, np.full(2, 0.5), np.ones(2), np.ones(2))
+    >>> {name: round(value, 2) for name, value in result.summary().items()}
+    {'average_accuracy': 0.8, 'forgetting': 0.2, 'backward_transfer': -0.2, 'forward_transfer': 0.0}
+    """
+
+    name: str
+    task_ids: list
+    matrix: np.ndarray
+    baseline: np.ndarray
+    fit_times: np.ndarray
+    score_times: np.ndarray
+    estimator: object = None
+
+    def summary(self):
+        """Compute the metrics of the accuracy matrix.
+
+        Returns
+        -------
+        dict of str to float
+            `average_accuracy`, `forgetting`, `backward_transfer` and `forward_transfer`,
+            as :mod:`skewc.metrics` defines them; the last three are NaN for one task.
+        """
+        return {
+            "average_accuracy": metrics.average_accuracy(self.matrix),
+            "forgetting": metrics.forgetting(self.matrix),
+            "backward_transfer": metrics.backward_transfer(self.matrix),
+            "forward_transfer": metrics.forward_transfer(self.matrix, self.baseline),
+        }
+
+
+def evaluate_stream(
+    estimator, tasks, *, known_task=False, epochs=1, return_estimator=False, verbose=False
+):
+    """Learn tasks one after another, and test on all of them after each.
+
+    Works for any classifier with `partial_fit`, pipelines included, so that they can be
+    compared. What takes a `task_id` is given it; what does not is told all classes.
+
+    Parameters
+    ----------
+    estimator : estimator with `partial_fit`
+        It is cloned, not changed.
+
+    tasks : iterable of Task
+        Records with `id`, `X_train`, `y_train`, `X_test` and `y_test`, as
+        :mod:`skewc.datasets` makes them.
+
+    known_task : bool, default=False
+        Whether the task is given when predicting (task-incremental). An estimator that
+        takes no task predicts without.
+
+    epochs : int, default=1
+        Calls of `partial_fit` for each task, for estimators that take no `task_id` and
+        whose `partial_fit` is a single pass. An EWCClassifier is always called once, and
+        trains for `max_iter` epochs itself.
+
+    return_estimator : bool, default=False
+        Whether to keep the estimator that has learned the stream.
+
+    verbose : bool, default=False
+        Whether to print a line after each task.
+
+    Returns
+    -------
+    StreamResult
+        The accuracy matrix, baseline, times and, if asked for, the estimator.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> from skewc import EWCClassifier
+    >>> from skewc.datasets import make_split_tasks
+    >>> from skewc.model_selection import evaluate_stream
+    >>> tasks = make_split_tasks(*load_digits(return_X_y=True), random_state=0)
+    >>> clf = EWCClassifier(max_iter=20, random_state=0)
+    >>> result = evaluate_stream(clf, tasks, known_task=True)
+    >>> result.summary()["average_accuracy"] > 0.9
+    True
+    >>> evaluate_stream(SGDClassifier(random_state=0), tasks, epochs=5).matrix.shape
+    (5, 5)
+    """
+    estimator, tasks = clone(estimator), list(tasks)
+    knows_tasks = takes_task_id(_final(estimator).partial_fit)
+    classes = np.unique(np.concatenate([np.asarray(task.y_train) for task in tasks]))
+    matrix = np.zeros((len(tasks), len(tasks)))
+    fit_times, score_times = np.zeros(len(tasks)), np.zeros(len(tasks))
+    for i, task in enumerate(tasks):
+        start = perf_counter()
+        if knows_tasks:
+            estimator.partial_fit(task.X_train, task.y_train, task_id=task.id)
+        else:
+            for _ in range(epochs):
+                estimator.partial_fit(task.X_train, task.y_train, classes=classes)
+        learned = perf_counter()
+        for j, other in enumerate(tasks):
+            tell = known_task and knows_tasks and j <= i
+            predicted = estimator.predict(other.X_test, **({"task_id": other.id} if tell else {}))
+            matrix[i, j] = accuracy_score(other.y_test, predicted)
+        fit_times[i], score_times[i] = learned - start, perf_counter() - learned
+        if verbose:
+            print(
+                f"task {i + 1} of {len(tasks)} ({task.id}) learned in {fit_times[i]:.1f} s; "
+                f"average accuracy so far {matrix[i, : i + 1].mean():.3f}"
+            )
+    choices = [len(np.unique(task.y_train)) if known_task else len(classes) for task in tasks]
+    return StreamResult(
+        name=type(_final(estimator)).__name__,
+        task_ids=[task.id for task in tasks],
+        matrix=matrix,
+        baseline=1 / np.array(choices),
+        fit_times=fit_times,
+        score_times=score_times,
+        estimator=estimator if return_estimator else None,
+    )
+
+
+def _final(estimator):
+    """Return the last step of a pipeline, else the estimator itself."""
+    steps = getattr(estimator, "steps", None)
+    return _final(steps[-1][1]) if steps else estimator

@@ -1,0 +1,56 @@
+"""Scoring in searches, with every task counting alike."""
+
+from sklearn.utils.metadata_routing import MetadataRequest
+
+from skewc.metrics import average_task_accuracy
+
+
+class TaskScorer:
+    """Average of the tasks' accuracies, for `scoring=` in searches.
+
+    It needs the `task_id` of the rows it scores, and so metadata routing: with
+    ``sklearn.set_config(enable_metadata_routing=True)`` searches and `cross_validate` pass
+    it on. Called without, it is an error, never a plain accuracy.
+
+    Parameters
+    ----------
+    known_task : bool, default=False
+        Whether `predict` is told the task too (task-incremental).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from skewc import EWCClassifier
+    >>> from skewc.model_selection import TaskScorer
+    >>> X, y = load_iris(return_X_y=True)
+    >>> ids = np.where(y < 2, "early", "late")
+    >>> clf = EWCClassifier(solver="lbfgs", random_state=0).partial_fit(X, y, task_id=ids)
+    >>> TaskScorer(known_task=True)(clf, X, y, task_id=ids)
+    1.0
+    """
+
+    def __init__(self, *, known_task=False):
+        self.known_task = known_task
+
+    def __repr__(self):
+        return f"TaskScorer(known_task={self.known_task})"
+
+    def get_metadata_routing(self):
+        """Request `task_id` and `sample_weight` from whatever scores.
+
+        Returns
+        -------
+        MetadataRequest
+            The request.
+        """
+        request = MetadataRequest(owner=self)
+        request.score.add_request(param="task_id", alias=True)
+        request.score.add_request(param="sample_weight", alias=False)
+        return request
+
+    def __call__(self, estimator, X, y, *, task_id, sample_weight=None):
+        """Score `estimator` on rows whose tasks are given."""
+        more = {"task_id": task_id} if self.known_task else {}
+        predicted = estimator.predict(X, **more)
+        return average_task_accuracy(y, predicted, task_id=task_id, sample_weight=sample_weight)

@@ -1,0 +1,103 @@
+"""Cross-validation that keeps every task in every fold."""
+
+import numpy as np
+from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
+
+
+class TaskStratifiedKFold(BaseCrossValidator):
+    """K folds, each of which holds every task, and its classes, in proportion.
+
+    The ids of the tasks are the `groups`. With metadata routing on, they are requested
+    under the name `task_id`, so that a search hands the same ids to splitter and estimator.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of folds, at least 2.
+
+    shuffle : bool, default=False
+        Whether to shuffle the rows of each task and class first.
+
+    random_state : int, RandomState instance or None, default=None
+        Drives the shuffling; only used if `shuffle` is True.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skewc.model_selection import TaskStratifiedKFold
+    >>> y = np.tile([0, 1], 6)
+    >>> ids = np.repeat(["a", "b", "c"], 4)
+    >>> folds = TaskStratifiedKFold(n_splits=2)
+    >>> for train, test in folds.split(np.zeros((12, 1)), y, ids):
+    ...     print(ids[test], y[test])
+    ['a' 'a' 'b' 'b' 'c' 'c'] [0 1 0 1 0 1]
+    ['a' 'a' 'b' 'b' 'c' 'c'] [0 1 0 1 0 1]
+    """
+
+    __metadata_request__split = {"groups": "task_id"}
+
+    def __init__(self, n_splits=5, *, shuffle=False, random_state=None):
+        self.n_splits = n_splits
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def get_n_splits(self, X=None, y=None, groups=None):
+        """Return the number of folds.
+
+        Parameters
+        ----------
+        X : object, default=None
+            Not used, present for API consistency.
+
+        y : object, default=None
+            Not used, present for API consistency.
+
+        groups : object, default=None
+            Not used, present for API consistency.
+
+        Returns
+        -------
+        int
+            The number of folds.
+        """
+        return self.n_splits
+
+    def split(self, X, y, groups=None):
+        """Yield the row numbers of each fold's training and test rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; only their number is used.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        groups : array-like of shape (n_samples,)
+            The task of each row.
+
+        Yields
+        ------
+        train : ndarray of int
+            Row numbers of the training rows.
+
+        test : ndarray of int
+            Row numbers of the test rows.
+
+        Raises
+        ------
+        ValueError
+            If the ids are missing or of another length than `y`, or if every class of
+            every task has fewer rows than there are folds.
+        """
+        if groups is None:
+            raise ValueError("TaskStratifiedKFold needs the task of each row as `groups`.")
+        _, tasks = np.unique(np.asarray(groups), return_inverse=True)
+        classes, labels = np.unique(np.asarray(y), return_inverse=True)
+        if tasks.shape != labels.shape:
+            raise ValueError(
+                f"`groups` has shape {tasks.shape}, but `y` has shape {labels.shape}: "
+                "expected the task of each row."
+            )
+        folds = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
+        yield from folds.split(np.zeros((len(tasks), 1)), tasks * len(classes) + labels)
