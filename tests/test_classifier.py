@@ -848,3 +848,96 @@ def test_a_gpu_learns_the_same(rng, solver):
     assert_allclose(flat(gpu), flat(cpu), rtol=1e-5, atol=1e-7)
     assert_allclose(importances(gpu), importances(cpu), rtol=1e-4, atol=1e-7)
     assert_allclose(gpu.set_params(device="cpu").predict_proba(X), cpu.predict_proba(X), atol=1e-5)
+
+
+# What is recorded
+
+
+@pytest.mark.parametrize("penalty", ["running_sum", "per_task"])
+@pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
+def test_loss_is_the_whole_objective(rng, penalty, solver):
+    """Mean NLL, L2 and penalty, its constant included, at the final weights."""
+    X, y = blobs(rng)
+    X /= 5
+    clf = small(
+        hidden_layer_sizes=(), solver="lbfgs", penalty=penalty, ewc_lambda=3.0, alpha=2.0,
+        max_iter=30,
+    )  # fmt: skip
+    rows = np.roll(X, 1, axis=1)
+    clf.partial_fit(X, y, "a").partial_fit(X[:, ::-1], y, "b").partial_fit(rows, y, "c")
+    # A rate at which the weights hardly move: the epoch's mean loss is that at its end.
+    clf.set_params(solver=solver, learning_rate_init=1e-9, max_iter=1)
+    clf.partial_fit(rows, y, "c")
+    nll = -np.mean(clf.predict_log_proba(rows)[np.arange(60), y])
+    l2 = clf.alpha / 2 / 60 * np.sum(clf.coefs_[0] ** 2)
+    assert clf.penalty_value() > 0.01
+    assert_allclose(clf.loss_, nll + l2 + clf.penalty_value() / 60, rtol=1e-5)
+    assert clf.t_ % 60 == 0
+    assert clf.t_ >= 60 * clf.n_iter_ > 0
+
+
+def test_penalty_value_is_that_of_the_quadratic(rng):
+    X, y = blobs(rng)
+    clf = small(ewc_lambda=7.0).partial_fit(X, y)
+    anchor, F = flat(clf), importances(clf)
+    clf.partial_fit(-X, y)
+    assert_allclose(clf.penalty_value(), 7 / 2 * np.sum(F * (flat(clf) - anchor) ** 2), rtol=1e-9)
+
+
+def test_the_fisher_spans_the_active_classes_only(rng):
+    X, y = blobs(rng, classes=(0, 1))
+    clf = small().partial_fit(X, y, classes=[0, 1, 2, 3])
+    assert_array_equal(clf.coef_importances_[-1][:, 2:], 0)
+    assert (clf.intercept_importances_[-1][:2] > 0).all()
+    everyone = small(active_classes="all").partial_fit(X, y, classes=[0, 1, 2, 3])
+    assert (everyone.intercept_importances_[-1] > 0).all()
+
+
+def test_rows_without_weight_do_not_shape_the_batches(rng):
+    X, y = blobs(rng)
+    s = rng.randint(0, 2, size=60).astype(float)
+    weighted = small(shuffle=False).partial_fit(X, y, sample_weight=s)
+    dropped = small(shuffle=False).partial_fit(X[s > 0], y[s > 0])
+    assert_allclose(flat(weighted), flat(dropped), rtol=1e-12)
+
+
+def test_balanced_leaves_out_classes_without_weight(rng):
+    X, y = blobs(rng)
+    s = np.where(y == 2, 0.0, 1.0)
+    weighted = small(class_weight="balanced", alpha=5.0).partial_fit(X, y, sample_weight=s)
+    dropped = small(class_weight="balanced", alpha=5.0)
+    dropped.partial_fit(X[y < 2], y[y < 2], classes=[0, 1, 2])
+    assert_allclose(flat(weighted), flat(dropped), rtol=1e-10)
+
+
+def test_a_task_that_is_not_consolidated_weakens_no_other(rng):
+    X, y = blobs(rng)
+    clf = small(fisher_decay=0.5).partial_fit(X, y, "a")
+    held = importances(clf)
+    clf.partial_fit(X, y, "b", consolidate=False)
+    assert_array_equal(importances(clf), held)
+
+
+def test_classes_never_seen_stay_impossible_as_others_join(rng):
+    X, y = blobs(rng)
+    clf = small().partial_fit(X, y, sample_weight=np.where(y == 1, 0.0, 1.0))
+    X2, y2 = blobs(rng, classes=(0, 5))
+    clf.partial_fit(X2, y2)
+    assert clf.classes_.tolist() == [0, 1, 2, 5]
+    assert_array_equal(clf.predict_proba(X)[:, 1], 0)
+
+
+def test_importance_that_overflows_is_an_error(rng):
+    X, y = blobs(rng, dtype=np.float32)
+    with pytest.raises(ValueError, match="non-finite"):
+        small(hidden_layer_sizes=(), learning_rate_init=1e-25, max_iter=1).partial_fit(
+            np.float32(1e19) * X, y
+        )
+
+
+def test_lbfgs_holds_no_rows_out(rng):
+    X, y = blobs(rng)
+    plain = small(solver="lbfgs").partial_fit(X, y)
+    stopping = small(solver="lbfgs", early_stopping=True).partial_fit(X, y)
+    assert_array_equal(flat(plain), flat(stopping))
+    assert stopping.validation_scores_ is None

@@ -117,6 +117,7 @@ def test_a_solver_goes_on_from_its_state(make):
     through = make(weights)
     for _ in range(5):
         through.step(weights, weights**3, None)
+    through.rate = 0.003  # as a schedule may have left it; Adam has none
     resumed = make(weights)
     resumed.restore(through.state())
     copy = weights.clone()
@@ -127,6 +128,14 @@ def test_a_solver_goes_on_from_its_state(make):
     before = copy.clone()
     fresh.step(copy, before**3, None)
     assert not np.allclose(copy, weights)
+
+
+def test_adams_step_is_bounded_by_epsilon():
+    """Without any gradient, η = lr/ε; a precision of 1/η then moves half the way."""
+    weights, zero = torch.ones(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    solver = Adam(weights, **{**ADAM, "epsilon": 0.5})
+    solver.step(weights, zero, DiagonalPenalty(torch.full_like(zero, 0.5 / 0.01), zero))
+    assert_allclose(weights, 0.5)
 
 
 def test_schedules():
