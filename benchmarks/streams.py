@@ -6,14 +6,11 @@ is known at prediction time. Fashion-MNIST is read from the files of Debian's pa
 as left out, where it is missing.
 """
 
-import gzip
-from pathlib import Path
-
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
-FASHION = Path("/usr/share/datasets/fashion-mnist")
+from skewc.datasets import load_fashion_mnist
 
 
 def digits():
@@ -24,16 +21,7 @@ def digits():
 
 def fashion():
     """Fashion-MNIST: 60,000 training and 10,000 test images of 28x28, in [0, 1]."""
-
-    def read(name, header):
-        with gzip.open(FASHION / f"{name}-ubyte.gz") as file:
-            return np.frombuffer(file.read(), dtype=np.uint8, offset=header)
-
-    data = []
-    for part in ("train", "t10k"):
-        X = read(f"{part}-images-idx3", 16).reshape(-1, 784).astype(np.float32) / 255
-        data.append((X, read(f"{part}-labels-idx1", 8).astype(np.int64)))
-    (X, y), (X_test, y_test) = data
+    X, y, X_test, y_test = load_fashion_mnist()
     return X, X_test, y, y_test
 
 
@@ -83,10 +71,11 @@ def all_streams(seed):
     yield "permuted digits", permuted(digits(), 5, None, rng), small, False
     yield "split digits, task known", split(digits(), domain=False), small, True
     yield "breast cancer, 5 sites", sites(5, rng), small, False
-    if FASHION.exists():
+    try:
         images = fashion()
-        yield "permuted Fashion", permuted(images, 5, 10_000, rng), large, False
-        yield "split Fashion, task known", split(images, domain=False), large, True
-        yield "split Fashion, domain", split(images, domain=True), large, False
-    else:
-        print(f"skipped: Fashion-MNIST streams, {FASHION} does not exist")
+    except FileNotFoundError as error:
+        print(f"skipped: the streams of Fashion-MNIST. {error}")
+        return
+    yield "permuted Fashion", permuted(images, 5, 10_000, rng), large, False
+    yield "split Fashion, task known", split(images, domain=False), large, True
+    yield "split Fashion, domain", split(images, domain=True), large, False

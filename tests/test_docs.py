@@ -1,13 +1,12 @@
 """Code shown to users runs, docstrings are whole, and README's commands exist."""
 
+import importlib
 import inspect
 import re
 from pathlib import Path
 
 import pytest
 from numpydoc.validate import validate
-
-import skewc
 
 ROOT = Path(__file__).parent.parent
 PYTHON = {
@@ -39,14 +38,29 @@ def test_readme_commands_are_targets():
         assert f"\n{command}:" in makefile
 
 
+MODULES = [
+    importlib.import_module(name)
+    for name in (
+        "skewc", "skewc.pipeline", "skewc.model_selection", "skewc.metrics", "skewc.datasets",
+    )
+]  # fmt: skip
+
+
+def public_objects():
+    for module in MODULES:
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if callable(thing):
+                yield f"{module.__name__}.{name}", thing
+
+
 def public_names():
-    for name in skewc.__all__:
-        thing = getattr(skewc, name)
+    for name, thing in public_objects():
+        yield name
         if inspect.isclass(thing):
-            yield f"skewc.{name}"
             for member, value in vars(thing).items():
                 if inspect.isfunction(value) and not member.startswith("_"):
-                    yield f"skewc.{name}.{member}"
+                    yield f"{name}.{member}"
 
 
 @pytest.mark.parametrize("name", list(public_names()))
@@ -57,7 +71,12 @@ def test_docstring(name):
     assert not errors
 
 
-def test_every_class_has_an_example():
-    for name in skewc.__all__:
-        thing = getattr(skewc, name)
-        assert not inspect.isclass(thing) or ">>> " in thing.__doc__
+@pytest.mark.parametrize("name", dict(public_objects()))
+def test_every_public_object_has_an_example(name):
+    assert ">>> " in dict(public_objects())[name].__doc__
+
+
+@pytest.mark.parametrize("name", dict(public_objects()))
+def test_every_public_object_is_in_the_reference(name):
+    reference = (ROOT / "docs/api.rst").read_text(encoding="utf-8")
+    assert re.search(rf"auto(class|function):: {re.escape(name)}$", reference, re.MULTILINE)

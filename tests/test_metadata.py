@@ -118,6 +118,10 @@ OFF = {
         lambda: CalibratedClassifierCV(recorder(), cv=2).fit(X, y, task_id=IDS),
         {"fit"},
     ),
+    "FrozenEstimator": (
+        lambda: FrozenEstimator(recorder().fit(X, y, task_id=IDS)).predict(X, task_id=IDS),
+        {"fit", "predict"},
+    ),
 }  # fmt: skip
 
 ON = {
