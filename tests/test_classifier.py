@@ -412,7 +412,7 @@ def test_weighted_rows_equal_repeated_rows(rng, solver, penalty):
         ):
             clf.partial_fit(*data, sample_weight=s if clf is weighted else None)
     assert_allclose(flat(weighted), flat(repeated), rtol=1e-10, atol=1e-10)
-    assert_allclose(importances(weighted), importances(repeated), rtol=1e-9, atol=1e-10)
+    assert_allclose(importances(weighted), importances(repeated), rtol=1e-10, atol=1e-10)
     assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-10)
     assert_allclose(weighted.penalty_value(), repeated.penalty_value(), rtol=1e-9)
 
