@@ -38,8 +38,8 @@ warnings.simplefilter("ignore", ConvergenceWarning)
 sklearn.set_config(enable_metadata_routing=True)
 
 QUICK = "--quick" in sys.argv
-N_TASKS, EPOCHS = 5, 5 if QUICK else 30
-LAMBDAS = [0, 10] if QUICK else [0, 3, 10, 30, 100]
+N_TASKS, EPOCHS = 5, 5 if QUICK else 25
+LAMBDAS = [0, 10] if QUICK else [0, 10, 30, 100]
 FIGURES = Path(__file__).parent / "figures"
 
 # %%
