@@ -193,6 +193,20 @@ def test_a_task_met_again_is_listed_once_and_counted_again(rng):
     assert importances(clf).sum() > counted
 
 
+def test_a_task_met_again_joins_its_classes(rng):
+    X, y = blobs(rng, classes=(0, 1))
+    clf = small().partial_fit(X, y, "a").partial_fit(X, y, "b").partial_fit(X, y + 5, "a")
+    assert [c.tolist() for c in clf.task_classes_] == [[0, 1, 5, 6], [0, 1]]
+
+
+def test_a_warm_fit_opens_a_declared_set(rng):
+    X, y = blobs(rng)
+    clf = small(warm_start=True).partial_fit(X, y, classes=[0, 1, 2])
+    with pytest.warns(match="Maximum iterations"):
+        clf.fit(X, y)
+    assert clf.partial_fit(X, y + 5).classes_.tolist() == [0, 1, 2, 5, 6, 7]
+
+
 @pytest.mark.parametrize("scale", ["sum", "mean"])
 def test_task_weights_and_scale(rng, scale):
     X, y = blobs(rng)
