@@ -93,7 +93,7 @@ class Network:
         Matrix products round a column differently as the number of columns changes, but
         not within whole blocks; so old logits keep every bit while classes join.
         """
-        missing = -len(intercepts[-1]) % 64
+        missing = 4 + -(len(intercepts[-1]) + 4) % 64  # the last four round otherwise
         pad = torch.nn.functional.pad
         return (
             [*coefs[:-1], pad(coefs[-1], (0, missing))],

@@ -64,7 +64,7 @@ def test_split_and_join_are_inverse_and_share_memory():
     assert vector[12] == -1
 
 
-@pytest.mark.parametrize("sizes", [(5, 2), (5, 7, 3), (20, 33, 9)])
+@pytest.mark.parametrize("sizes", [(5, 2), (5, 7, 3), (20, 33, 9), (5, 33, 57), (5, 33, 60)])
 def test_growing_keeps_old_logits_bit_for_bit(rng, sizes):
     network, weights = make(rng, sizes, "relu")
     old = sizes[-1]
@@ -75,6 +75,6 @@ def test_growing_keeps_old_logits_bit_for_bit(rng, sizes):
     x = torch.from_numpy(rng.normal(size=(50, sizes[0])))
     before = network.forward(*network.pad_outputs(*network.split(weights)), x)[-1]
     after = wider.forward(*wider.pad_outputs(*wider.split(grown)), x)[-1]
-    assert after.shape == before.shape == (50, 64)
+    assert after.shape[1] % 64 == before.shape[1] % 64 == 0
     assert_array_equal(after[:, columns], before[:, :old])
     assert_allclose(after[:, : old + 3], wider.forward(*wider.split(grown), x)[-1], rtol=1e-9)
