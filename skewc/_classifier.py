@@ -37,11 +37,11 @@ from skewc._validation import (
 
 
 def _learned(read):
-    """Make an attribute of the fitted estimator."""
+    """Make an attribute of the stream; read once, since another thread may commit meanwhile."""
 
     def get(self):
         check_is_fitted(self)
-        return read(self)
+        return read(self._stream)
 
     return property(get)
 
@@ -703,20 +703,27 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_stream")
 
-    classes_ = _learned(lambda self: self._stream.classes)
-    task_ids_ = _learned(lambda self: [*self._stream.task_ids])
-    task_classes_ = _learned(lambda self: [*self._stream.task_classes])
-    coefs_ = _learned(lambda self: self._stream.network.split(self._stream.weights)[0])
-    intercepts_ = _learned(lambda self: self._stream.network.split(self._stream.weights)[1])
-    coef_importances_ = _learned(lambda self: self._importances()[0])
-    intercept_importances_ = _learned(lambda self: self._importances()[1])
-    n_layers_ = _learned(lambda self: len(self._stream.network.sizes))
-    n_outputs_ = _learned(lambda self: len(self._stream.classes))
-    out_activation_ = _learned(lambda self: "softmax")
+    classes_ = _learned(lambda stream: stream.classes)
+    task_ids_ = _learned(lambda stream: [*stream.task_ids])
+    task_classes_ = _learned(lambda stream: [*stream.task_classes])
+    coefs_ = _learned(lambda stream: stream.network.split(stream.weights)[0])
+    intercepts_ = _learned(lambda stream: stream.network.split(stream.weights)[1])
+    n_layers_ = _learned(lambda stream: len(stream.network.sizes))
+    n_outputs_ = _learned(lambda stream: len(stream.classes))
+    out_activation_ = _learned(lambda stream: "softmax")
+
+    @property
+    def coef_importances_(self):
+        return self._importances()[0]
+
+    @property
+    def intercept_importances_(self):
+        return self._importances()[1]
 
     def _importances(self):
-        precision = self._stream.consolidated(self._consolidation()).precision
-        return self._stream.network.split(precision.numpy())
+        check_is_fitted(self)
+        stream = self._stream
+        return stream.network.split(stream.consolidated(self._consolidation()).precision.numpy())
 
     def penalty_value(self):
         """Compute (λ/2)·Ω at the present weights.
@@ -739,8 +746,9 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         True
         """
         check_is_fitted(self)
-        penalty = DiagonalPenalty.restore(self._stream.penalty, "cpu")
-        return self.ewc_lambda * penalty.value(torch.tensor(self._stream.weights))
+        stream = self._stream
+        penalty = DiagonalPenalty.restore(stream.penalty, "cpu")
+        return self.ewc_lambda * penalty.value(torch.tensor(stream.weights))
 
     def to_torch(self):
         """Copy the fitted network to torch.
@@ -763,9 +771,9 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         tensor([0, 0])
         """
         check_is_fitted(self)
-        modules = []
-        network = self._stream.network
-        weights = network.split(torch.tensor(self._stream.weights))
+        modules, stream = [], self._stream
+        network = stream.network
+        weights = network.split(torch.tensor(stream.weights))
         for coef, intercept in zip(*weights, strict=True):
             linear = torch.nn.utils.skip_init(torch.nn.Linear, *coef.shape, dtype=coef.dtype)
             with torch.no_grad():
@@ -777,14 +785,14 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
     # Prediction
 
     def _logits(self, X, task_id):
-        """Logits (n, K), with -inf for classes never seen or not of the row's task."""
+        """Logits (n, K), -inf for classes never seen or not of the row's task, and `classes_`."""
         check_is_fitted(self)
-        check_device(self.device)
-        stream = self._stream  # once, since another thread may learn meanwhile
+        now = copy.copy(self)  # since another thread may commit meanwhile
+        stream, device = now._stream, check_device(now.device)
         dtype = stream.weights.dtype
-        X = validate_data(self, X, accept_sparse="csr", dtype=dtype, reset=False)
-        network, rows = stream.network, Rows(X, device=self.device)
-        layers = network.pad_outputs(*network.split(to_tensor(stream.weights, self.device)))
+        X = validate_data(now, X, accept_sparse="csr", dtype=dtype, reset=False)
+        network, rows = stream.network, Rows(X, device=device)
+        layers = network.pad_outputs(*network.split(to_tensor(stream.weights, device)))
         logits = torch.cat(
             [
                 network.forward(*layers, rows.inputs(index))[-1][:, : network.sizes[-1]]
@@ -795,7 +803,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         for name, of_task in split_by_task(task_id, rows.n):
             allowed[of_task] = stream.allowed(name)
         mask = class_mask(allowed, like=logits)
-        return logits if mask is None else logits + mask
+        return (logits if mask is None else logits + mask), stream.classes
 
     def decision_function(self, X, task_id=None):
         """Compute the logits of the classes.
@@ -820,7 +828,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If a `task_id` was never learned.
         """
-        logits = self._logits(X, task_id).cpu().numpy()
+        logits = self._logits(X, task_id)[0].cpu().numpy()
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X, task_id=None):
@@ -846,7 +854,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If a `task_id` was never learned.
         """
-        return torch.softmax(self._logits(X, task_id), dim=1).cpu().numpy()
+        return torch.softmax(self._logits(X, task_id)[0], dim=1).cpu().numpy()
 
     def predict_log_proba(self, X, task_id=None):
         """Compute the logarithms of the probabilities of the classes.
@@ -870,7 +878,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If a `task_id` was never learned.
         """
-        logits = self._logits(X, task_id)
+        logits, _ = self._logits(X, task_id)
         log_p = torch.log_softmax(logits, dim=1)
         # Kept for probabilities that underflow, the logarithm would contradict them.
         return log_p.masked_fill_(torch.softmax(logits, dim=1) == 0, -torch.inf).cpu().numpy()
@@ -897,8 +905,8 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If a `task_id` was never learned.
         """
-        likeliest = self._logits(X, task_id).argmax(dim=1)
-        return self.classes_[likeliest.cpu().numpy()]
+        logits, classes = self._logits(X, task_id)
+        return classes[logits.argmax(dim=1).cpu().numpy()]
 
     def score(self, X, y, sample_weight=None, task_id=None):
         """Compute the accuracy of the predicted classes.

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
+import skewc._classifier
 import skewc._training
 from skewc import EWCClassifier
 from skewc._curvature import diagonal_importance
@@ -259,11 +260,11 @@ def test_importance_is_that_of_the_oracle_at_the_final_weights(rng):
 def test_new_classes_grow_the_output_layer(rng):
     X, y = blobs(rng, classes=(4, 1))
     clf = small(ewc_lambda=10.0).partial_fit(X, y, task_id="a")
-    before, held = clf._logits(X, None).numpy(), importances(clf)
+    before, held = clf._logits(X, None)[0].numpy(), importances(clf)
     clf = pickle.loads(pickle.dumps(clf))
     grown = clf._stream.grow(np.array([0, 1, 3, 4]), np.random.RandomState(0))
     clf._stream = grown
-    logits = clf._logits(X, None).numpy()
+    logits = clf._logits(X, None)[0].numpy()
     assert_array_equal(logits[:, [1, 3]], before)
     assert np.isneginf(logits[:, [0, 2]]).all()
     assert_array_equal(clf.coef_importances_[1][:, [0, 2]], 0)
@@ -590,6 +591,64 @@ def test_predicting_and_the_fisher_pass_change_nothing(rng):
         getattr(clf, method)(X)
     clf.penalty_value(), clf.to_torch(), importances(clf)
     assert everything(clf) == before
+
+
+# Threads
+
+
+class Raced(EWCClassifier):
+    """Just after the `left`-th read of the stream another thread commits `then`."""
+
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        if name == "_stream":
+            self.left -= 1
+            if self.left == 0:
+                vars(self).update(self.then)
+        return value
+
+
+READS = {
+    **{
+        name: lambda clf, X, name=name: getattr(clf, name)
+        for name in (
+            "classes_", "task_ids_", "task_classes_", "coefs_", "intercepts_",
+            "coef_importances_", "intercept_importances_", "n_layers_", "n_outputs_",
+        )
+    },
+    **{
+        name: lambda clf, X, name=name: getattr(clf, name)(X)
+        for name in ("predict", "predict_proba", "predict_log_proba", "decision_function")
+    },
+    "penalty_value": lambda clf, X: clf.penalty_value(),
+    "to_torch": lambda clf, X: [p.detach().numpy() for p in clf.to_torch().parameters()],
+    "score": lambda clf, X: clf.score(X, np.full(len(X), 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_read_sees_one_state_while_another_thread_commits(rng, read):
+    X, y = blobs(rng, classes=(4, 1))
+    old = small().partial_fit(X, y, "a").partial_fit(-X, y, "b")
+    grown = copy.deepcopy(old).partial_fit(X, np.where(y == 4, 4, 0), "c")
+    whole = [pickle.dumps(read(clf, X)) for clf in (old, grown)]
+    for left in range(1, 5):
+        raced = Raced()
+        vars(raced).update(vars(old), left=left, then=vars(grown))
+        assert pickle.dumps(read(raced, X)) in whole
+
+
+def test_rows_are_checked_against_the_state_that_predicts(rng, monkeypatch):
+    X, y = blobs(rng)
+    clf, other = small().partial_fit(X, y), small().partial_fit(X[:, :3], y)
+    expected, original = clf.predict(X), skewc._classifier.validate_data
+
+    def commit_and_validate(*args, **kwargs):
+        clf.__dict__ = vars(other)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(skewc._classifier, "validate_data", commit_and_validate)
+    assert_array_equal(clf.predict(X), expected)
 
 
 # Failure
