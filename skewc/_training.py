@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,8 @@ from skewc._objective import Objective
 from skewc._penalties import DiagonalPenalty
 
 _MULTIPLICATIONS_WORTH_A_THREAD = 2**22
+# How many Python threads hold torch at one thread, and the number that it returns to.
+_lock, _inside, _n_threads = threading.Lock(), 0, 1
 
 NON_FINITE = (
     "Solver produced non-finite parameter weights. The input data may contain large values "
@@ -142,19 +145,36 @@ class Epochs:
             print(message)
 
 
-@contextmanager
-def _threads_worth_their_while(objective: Objective, batch_size: int) -> Iterator[None]:
+def _threads_worth_their_while(objective: Objective, batch_size: int):
     """Keep small batches on one thread; waking a second costs more than it does.
 
     Where other processes compete for the cores, it costs ten times as much.
     """
-    before = torch.get_num_threads()
     if batch_size * objective.network.n_coefs < _MULTIPLICATIONS_WORTH_A_THREAD:
+        return _one_thread()
+    return nullcontext()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Hold torch at one thread, also while other Python threads train.
+
+    torch keeps a number of threads for each Python thread, and one that new ones start
+    from. So the number to return to is what the first to enter found, and each puts it
+    back: a thread born in between knows of one thread only.
+    """
+    global _inside, _n_threads
+    with _lock:
+        if _inside == 0:
+            _n_threads = torch.get_num_threads()
+        _inside += 1
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _lock:
+            _inside -= 1
+            torch.set_num_threads(_n_threads)
 
 
 def _epoch(objective, penalty, solver, index: torch.Tensor, batch_size: int) -> float:

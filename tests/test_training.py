@@ -1,10 +1,17 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
+import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
+import skewc._solvers
+import skewc._training
 from skewc import EWCClassifier
 from skewc._network import Network
+from skewc._training import _one_thread
 
 
 @pytest.fixture
@@ -86,3 +93,54 @@ def test_divergence_is_an_error(blobs, parameters):
     X, y = blobs
     with pytest.raises(ValueError, match="non-finite.*StandardScaler"):
         EWCClassifier(max_iter=5, **parameters).fit(X * 1e30, y)
+
+
+@pytest.fixture
+def three_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("first_out", ["first in", "last in"])
+def test_trainings_in_two_threads_leave_torch_its_threads(three_threads, first_out):
+    """The second thread is born while the first trains, and so knows of one thread only."""
+    may_leave = {name: threading.Event() for name in ("first in", "last in")}
+    has_entered = {name: threading.Event() for name in may_leave}
+
+    def train(name):
+        with pytest.raises(KeyboardInterrupt), _one_thread():  # failing, too
+            inside = torch.get_num_threads()
+            has_entered[name].set()
+            assert may_leave[name].wait(10)
+            raise KeyboardInterrupt
+        return inside, torch.get_num_threads()
+
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+        found = {}
+        for pool, name in ((one, "first in"), (two, "last in")):
+            found[name] = pool.submit(train, name)
+            assert has_entered[name].wait(10)
+        for name in sorted(may_leave, key=lambda name: name != first_out):
+            may_leave[name].set()
+            assert found[name].result(10) == (1, 3)
+    with ThreadPoolExecutor(1) as later:
+        assert later.submit(torch.get_num_threads).result(10) == 3
+    assert torch.get_num_threads() == 3
+
+
+def test_small_batches_train_on_one_thread(three_threads, blobs, monkeypatch):
+    used = []
+    step = skewc._solvers.Adam.step
+
+    def count(self, *args):
+        used.append(torch.get_num_threads())
+        step(self, *args)
+
+    monkeypatch.setattr(skewc._solvers.Adam, "step", count)
+    EWCClassifier(max_iter=1, random_state=0).partial_fit(*blobs)
+    monkeypatch.setattr(skewc._training, "_MULTIPLICATIONS_WORTH_A_THREAD", 1)
+    EWCClassifier(max_iter=1, random_state=0).partial_fit(*blobs)
+    assert used == [1, 3]
+    assert torch.get_num_threads() == 3
