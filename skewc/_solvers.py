@@ -31,11 +31,17 @@ class SGD:
     ):
         self.velocity = torch.zeros_like(weights)
         self._limits = torch.finfo(weights.dtype)
-        self.rate = self._rate_init = _within(learning_rate_init, self._limits)
+        self._rate_init = learning_rate_init
         self._schedule = learning_rate
+        self._factor = 1.0
         self._momentum = momentum
         self._nesterov = nesterovs_momentum
         self._power_t = power_t
+
+    @property
+    def rate(self) -> float:
+        """The learning rate where the schedule has come to."""
+        return _within(self._rate_init * self._factor, self._limits)
 
     def step(self, weights, gradient, penalty) -> None:
         """One step on the loss, then the penalty's proximal step."""
@@ -56,24 +62,24 @@ class SGD:
     def end_epoch(self, n_rows_seen: int) -> None:
         """Let the learning rate follow its schedule."""
         if self._schedule == "invscaling":
-            decay = math.exp(-self._power_t * math.log(n_rows_seen + 1))
-            self.rate = _within(self._rate_init * decay, self._limits)
+            self._factor = math.exp(-self._power_t * math.log(n_rows_seen + 1))
 
     def slow_down(self) -> bool:
         """Whether a smaller learning rate is worth trying; takes it if so."""
         if self._schedule != "adaptive" or self.rate <= 1e-6:
             return False
-        self.rate /= 5.0
+        self._factor /= 5.0
         return True
 
     def state(self) -> dict:
         """Return what the next chunk of the same task goes on with."""
-        return {"velocity": self.velocity.cpu().numpy(), "rate": self.rate}
+        return {"velocity": self.velocity.cpu().numpy(), "factor": self._factor}
 
     def restore(self, state: dict) -> None:
         """Go on from `state`."""
         self.velocity.copy_(torch.tensor(state["velocity"]))
-        self.rate = state["rate"]
+        if self._schedule != "constant":
+            self._factor = state["factor"]
 
 
 class Adam:
@@ -92,19 +98,18 @@ class Adam:
         """One step on the loss, then the penalty's proximal step."""
         self._n_steps += 1
         self._steps.fill_(self._n_steps)
+        correction = (1 - self._beta_2**self._n_steps) ** 0.5
         torch._fused_adam_(
             [weights], [gradient], [self.mean], [self.variance], [], [self._steps],
-            lr=self._rate, beta1=self._beta_1, beta2=self._beta_2, eps=self._epsilon,
-            weight_decay=0.0, amsgrad=False, maximize=False,
+            lr=self._rate, beta1=self._beta_1, beta2=self._beta_2,
+            # torch adds eps to √v/correction, scikit-learn to √v.
+            eps=self._epsilon / correction, weight_decay=0.0, amsgrad=False, maximize=False,
         )  # fmt: skip
         if penalty is not None:
-            penalty.prox_(weights, self._inverse_step())
-
-    def _inverse_step(self) -> torch.Tensor:
-        """1/η = (√v̂ + ε)/lr of each coordinate, v̂ the bias-corrected second moment."""
-        correction = (1 - self._beta_2**self._n_steps) ** 0.5
-        torch.sqrt(self.variance, out=self._buffer)
-        return self._buffer.mul_(1 / (correction * self._rate)).add_(self._epsilon / self._rate)
+            # 1/η of each coordinate, without the correction of the mean.
+            torch.sqrt(self.variance, out=self._buffer)
+            self._buffer.add_(self._epsilon).mul_(1 / (correction * self._rate))
+            penalty.prox_(weights, self._buffer)
 
     def end_epoch(self, n_rows_seen: int) -> None:
         """Adam's learning rate has no schedule."""

@@ -146,6 +146,15 @@ def test_chunks_of_a_task_go_on(rng):
     assert other.t_ == 240
 
 
+@pytest.mark.parametrize("learning_rate", ["constant", "adaptive"])
+def test_a_new_learning_rate_holds_from_the_next_chunk_on(rng, learning_rate):
+    X, y = blobs(rng)
+    clf = small(solver="sgd", learning_rate=learning_rate, momentum=0, learning_rate_init=0.1)
+    before = flat(clf.partial_fit(X, y, task_id="a"))
+    clf.set_params(learning_rate_init=1e-12).partial_fit(X, y, task_id="a")
+    assert_allclose(flat(clf), before, rtol=0, atol=1e-9)
+
+
 def test_passes_over_chunks_count_rows_once(rng):
     X, y = blobs(rng)
     clf = small(max_iter=1)

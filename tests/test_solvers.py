@@ -34,13 +34,14 @@ def sgd(weights, **options):
         {"solver": "sgd", "nesterovs_momentum": False, "learning_rate": "invscaling"},
         {"solver": "sgd", "momentum": 0, "learning_rate": "adaptive", "tol": 0.01},
         {"solver": "sgd", "learning_rate_init": 0.1, "shuffle": False, "activation": "tanh"},
-        {"solver": "adam", "epsilon": 1e-12},
-        {"solver": "adam", "epsilon": 1e-12, "batch_size": 40, "alpha": 0},
+        {"solver": "adam"},
+        {"solver": "adam", "batch_size": 40, "alpha": 0},
+        {"solver": "adam", "epsilon": 0.1, "beta_1": 0.5, "beta_2": 0.9},
         {"solver": "lbfgs", "max_iter": 15, "activation": "logistic"},
     ],
 )
 def test_without_earlier_tasks_it_is_scikit_learns_network(parameters, seed):
-    """The same draws, batches and steps; only the first Adam steps feel epsilon."""
+    """The same draws, batches and steps, so the same weights to rounding."""
     X, y = load_iris(return_X_y=True)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     parameters = {
@@ -58,9 +59,9 @@ def test_without_earlier_tasks_it_is_scikit_learns_network(parameters, seed):
         ours.fit(X, y)
         theirs.fit(X, y)
     for mine, reference in zip(ours.coefs_, theirs.coefs_, strict=True):
-        assert_allclose(mine, reference, rtol=1e-6, atol=1e-8)
+        assert_allclose(mine, reference, rtol=1e-10, atol=1e-12)
     for mine, reference in zip(ours.intercepts_, theirs.intercepts_, strict=True):
-        assert_allclose(mine, reference, rtol=1e-6, atol=1e-8)
+        assert_allclose(mine, reference, rtol=1e-10, atol=1e-12)
     assert ours.n_iter_ == theirs.n_iter_
     if parameters["solver"] != "lbfgs":
         assert ours.t_ == theirs.t_
@@ -111,13 +112,15 @@ def test_fixed_point_is_where_gradient_and_penalty_balance(make):
     assert_allclose(weights, 1 / (1 + P), rtol=2e-3)
 
 
-@pytest.mark.parametrize("make", [sgd, lambda w: Adam(w, **ADAM)])
+@pytest.mark.parametrize(
+    "make", [sgd, lambda w: sgd(w, learning_rate="adaptive"), lambda w: Adam(w, **ADAM)]
+)
 def test_a_solver_goes_on_from_its_state(make):
     weights = torch.ones(4, dtype=torch.float64)
     through = make(weights)
     for _ in range(5):
         through.step(weights, weights**3, None)
-    through.rate = 0.003  # as a schedule may have left it; Adam has none
+    through.slow_down()
     resumed = make(weights)
     resumed.restore(through.state())
     copy = weights.clone()
@@ -130,12 +133,38 @@ def test_a_solver_goes_on_from_its_state(make):
     assert not np.allclose(copy, weights)
 
 
-def test_adams_step_is_bounded_by_epsilon():
-    """Without any gradient, η = lr/ε; a precision of 1/η then moves half the way."""
-    weights, zero = torch.ones(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
-    solver = Adam(weights, **{**ADAM, "epsilon": 0.5})
-    solver.step(weights, zero, DiagonalPenalty(torch.full_like(zero, 0.5 / 0.01), zero))
-    assert_allclose(weights, 0.5)
+@pytest.mark.parametrize("schedule", ["constant", "invscaling", "adaptive"])
+def test_a_new_learning_rate_holds_in_the_middle_of_a_task(schedule):
+    weights = torch.zeros(1)
+    before = sgd(weights, learning_rate=schedule)
+    before.end_epoch(99)
+    before.slow_down()
+    after = sgd(weights, learning_rate=schedule, learning_rate_init=0.02)
+    after.restore(before.state())
+    assert_allclose(after.rate, 2 * before.rate)
+    constant = sgd(weights, learning_rate_init=0.02)
+    constant.restore(before.state())
+    assert_allclose(constant.rate, 0.02)
+
+
+@pytest.mark.parametrize("n_steps", [1, 4])
+def test_adams_proximal_step_is_its_step_on_the_loss(n_steps, rng):
+    """At β₁ = 0, Adam moves by η·g; a precision of 1/η then moves half the way to 0."""
+    parameters = {**ADAM, "beta_1": 0.0, "epsilon": 0.5}
+    zero, gradients = (
+        torch.zeros(3, dtype=torch.float64),
+        torch.from_numpy(rng.normal(size=(n_steps, 3))),
+    )
+    weights = torch.ones_like(zero)
+    solver, twin = Adam(weights, **parameters), Adam(weights, **parameters)
+    for g in gradients[:-1]:
+        solver.step(weights, g, None)
+        twin.step(weights.clone(), g, None)
+    g, moved = gradients[-1], weights.clone()
+    twin.step(moved, g, None)
+    eta = (weights - moved) / g
+    solver.step(weights, g, DiagonalPenalty(1 / eta, zero))
+    assert_allclose(weights, moved / 2, rtol=1e-12)
 
 
 def test_schedules():
@@ -150,6 +179,6 @@ def test_schedules():
     adaptive = sgd(weights, learning_rate="adaptive")
     assert adaptive.slow_down()
     assert_allclose(adaptive.rate, 0.002)
-    adaptive.rate = 1e-6
+    adaptive = sgd(weights, learning_rate="adaptive", learning_rate_init=1e-6)
     assert not adaptive.slow_down()
     assert not Adam(weights, **ADAM).slow_down()
