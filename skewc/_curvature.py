@@ -60,7 +60,8 @@ def diagonal_importance(
     coefs, intercepts = network.split(weights)
     importance = torch.zeros_like(weights)
     coef_sums, intercept_sums = network.split(importance)
-    vectors_per_row = network.sizes[-1] if fisher == "exact" else 1
+    n_active = network.sizes[-1] if mask is None else int((mask == 0).sum())
+    vectors_per_row = n_active if fisher == "exact" else 1
     for index in rows.chunks(order, vectors_per_row * max(network.sizes[1:])):
         labels, row_weights = rows.targets(index)
         activations = network.forward(coefs, intercepts, rows.inputs(index))

@@ -41,14 +41,16 @@ def nll_and_delta(logits, labels, weights, mask) -> tuple[torch.Tensor, torch.Te
 def fisher_vectors(kind: str, logits, labels, mask, uniforms) -> torch.Tensor:
     """Vectors whose outer products add up to each row's Fisher at the logits.
 
-    Returns (C, n, K): C is K for ``"exact"``, the expectation over the model's own
-    labels, and 1 for ``"sample"`` (a label drawn by inverting the distribution function
-    at `uniforms`, of shape (n, 1)) and for ``"empirical"`` (the row's own label).
+    Returns (C, n, K): C is the number of active classes for ``"exact"``, the expectation
+    over the model's own labels, and 1 for ``"sample"`` (a label drawn by inverting the
+    distribution function at `uniforms`, of shape (n, 1)) and for ``"empirical"`` (the
+    row's own label). `mask` is (K,).
     """
     p = log_softmax(logits, mask).exp_()
     if kind == "exact":
-        identity = torch.eye(p.shape[1], dtype=p.dtype, device=p.device)
-        return p.sqrt().T[:, :, None] * (p - identity[:, None, :])
+        one_hot = torch.eye(p.shape[1], dtype=p.dtype, device=p.device)
+        active = slice(None) if mask is None else mask == 0
+        return p[:, active].sqrt().T[:, :, None] * (p - one_hot[active][:, None, :])
     if kind == "sample":
         labels = _draw(p, uniforms)
     return p.scatter_add(1, labels, torch.full_like(p[:, :1], -1.0))[None]

@@ -61,6 +61,22 @@ def test_row_order_and_chunks_do_not_matter(problem, fisher, rng, monkeypatch):
         assert_allclose(shuffled, whole, rtol=1e-12, atol=1e-16)
 
 
+@pytest.mark.parametrize(("fisher", "vectors"), [("exact", 2), ("sample", 1), ("empirical", 1)])
+def test_memory_is_bounded_by_the_vectors_sent_back(problem, fisher, vectors, monkeypatch):
+    network, weights, X, y = problem
+    mask = class_mask(np.array([True, False, True]), weights)
+    sent, original = [], Network.backpropagate
+
+    def spy(self, coefs, activations, delta):
+        sent.append(delta.shape)
+        return original(self, coefs, activations, delta)
+
+    monkeypatch.setattr(Network, "backpropagate", spy)
+    monkeypatch.setattr(skewc._rows, "_CHUNK_ELEMENTS", 6 * 12)  # 12 vectors of the widest layer
+    importance(network, weights, X, np.where(y == 1, 2, y), mask=mask, fisher=fisher)
+    assert sent == [(vectors, 12 // vectors, 3)] * vectors
+
+
 def test_chunks_do_not_change_what_is_sampled(problem, monkeypatch):
     network, weights, X, y = problem
     whole = importance(network, weights, X, y, fisher="sample")

@@ -42,6 +42,7 @@ def test_exact_vectors_add_up_to_the_fisher_at_the_logits(rows, active):
     mask = None if active is None else class_mask(active, logits)
     vectors = fisher_vectors("exact", logits, labels, mask, None)
     p = torch.softmax(logits if mask is None else logits + mask, dim=1)
+    assert vectors.shape == (4 if active is None else 3, 6, 4)
     for i in range(len(logits)):
         expected = torch.diag(p[i]) - torch.outer(p[i], p[i])
         assert_allclose(vectors[:, i].T @ vectors[:, i], expected, atol=1e-14)
