@@ -748,7 +748,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         stream = self._stream
         penalty = DiagonalPenalty.restore(stream.penalty, "cpu")
-        return self.ewc_lambda * penalty.value(torch.tensor(stream.weights))
+        return self.ewc_lambda * penalty.value(torch.tensor(stream.weights, device="cpu"))
 
     def to_torch(self):
         """Copy the fitted network to torch.
@@ -773,7 +773,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         modules, stream = [], self._stream
         network = stream.network
-        weights = network.split(torch.tensor(stream.weights))
+        weights = network.split(torch.tensor(stream.weights, device="cpu"))
         for coef, intercept in zip(*weights, strict=True):
             linear = torch.nn.utils.skip_init(torch.nn.Linear, *coef.shape, dtype=coef.dtype)
             with torch.no_grad():

@@ -77,7 +77,7 @@ class SGD:
 
     def restore(self, state: dict) -> None:
         """Go on from `state`."""
-        self.velocity.copy_(torch.tensor(state["velocity"]))
+        self.velocity = torch.tensor(state["velocity"], device=self.velocity.device)
         if self._schedule != "constant":
             self._factor = state["factor"]
 
@@ -128,6 +128,6 @@ class Adam:
 
     def restore(self, state: dict) -> None:
         """Go on from `state`."""
-        self.mean.copy_(torch.tensor(state["mean"]))
-        self.variance.copy_(torch.tensor(state["variance"]))
+        self.mean = torch.tensor(state["mean"], device=self.mean.device)
+        self.variance = torch.tensor(state["variance"], device=self.variance.device)
         self._n_steps = state["n_steps"]

@@ -135,8 +135,8 @@ class Stream:
         if consolidation.scale == "mean":
             scale /= self.importance_weight
         penalty = penalty.absorb(
-            torch.tensor(self.importance) * scale,
-            torch.tensor(self.weights),
+            torch.tensor(self.importance, device="cpu") * scale,
+            torch.tensor(self.weights, device="cpu"),
             kind=consolidation.kind,
             decay=float(consolidation.decay),
         )

@@ -660,6 +660,31 @@ def test_rows_are_checked_against_the_state_that_predicts(rng, monkeypatch):
     assert_array_equal(clf.predict(X), expected)
 
 
+@pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
+@pytest.mark.parametrize("fisher", ["exact", "sample"])
+def test_torchs_defaults_change_nothing(rng, solver, fisher):
+    """Device and type of tensors are those of the data, whatever torch's defaults are."""
+
+    def learn():
+        clf = small(solver=solver, fisher=fisher, penalty="per_task")
+        clf.partial_fit(X[:, ::-1], y, "a", classes=[0, 1, 2, 3]).partial_fit(X, y, "b")
+        clf = pickle.loads(pickle.dumps(clf)).partial_fit(X, y, "b")
+        network = [p.detach().numpy() for p in clf.to_torch().parameters()]
+        outputs = clf.predict_proba(X), clf.predict_log_proba(X), clf.predict(X)
+        return pickle.dumps([importances(clf), clf.penalty_value(), clf.loss_, network, outputs])
+
+    X, y = blobs(rng)
+    expected = learn()
+    with torch.device("meta"):
+        assert learn() == expected
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert learn() == expected
+    finally:
+        torch.set_default_dtype(before)
+
+
 # Failure
 
 
