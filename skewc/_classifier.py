@@ -428,7 +428,6 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
 
     # Learning
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None, task_id=None):
         """Learn from scratch; the next `partial_fit` protects what was learned.
 
@@ -461,13 +460,8 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
             If X, y, weights or ids are malformed, if no row has weight, or if training
             diverged. The estimator is then what it was before.
         """
-        first = not (self.warm_start and hasattr(self, "_stream"))
-        return self._commit(
-            _new_generator(self.random_state),
-            lambda draft: draft._learn(X, y, task_id, sample_weight, first=first),
-        )
+        return self._commit(X, y, task_id, sample_weight)
 
-    @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self, X, y, task_id=None, *, classes=None, sample_weight=None, consolidate=True
     ):
@@ -514,28 +508,30 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             As in `fit`, and for labels outside a declared `classes`.
         """
-        self._validate_params()  # scikit-learn skips it once fitted; set_params may have erred
-        first = not hasattr(self, "_stream")
         return self._commit(
-            _new_generator(self.random_state) if first else self._generator,
-            lambda draft: draft._learn(
-                X, y, task_id, sample_weight,
-                first=first, goes_on=True, classes=classes, consolidate=consolidate,
-            ),
-        )  # fmt: skip
+            X, y, task_id, sample_weight, goes_on=True, classes=classes, consolidate=consolidate
+        )
 
-    def _commit(self, generator, learn):
-        """Let `learn` change a copy of the estimator, and become it only if all went well.
+    # On this method and not on those above: it would not validate in the partial_fit of a
+    # fitted estimator, though set_params may have erred since.
+    @_fit_context(prefer_skip_nested_validation=True)
+    def _commit(self, X, y, task_id, sample_weight, *, goes_on=False, **options):
+        """Let a copy of the estimator learn, and become it only if all went well.
 
         One assignment makes the change, so another thread sees the old state or the new.
         """
-        before = generator.get_state()
+        fitted = hasattr(self, "_stream")
         draft = copy.copy(self)
-        draft._generator = generator
+        if not (fitted and goes_on):
+            draft._generator = _new_generator(self.random_state)
+        before = draft._generator.get_state()
         try:
-            learn(draft)
+            draft._learn(
+                X, y, task_id, sample_weight,
+                first=not (fitted and (goes_on or self.warm_start)), goes_on=goes_on, **options,
+            )  # fmt: skip
         except BaseException:
-            generator.set_state(before)
+            draft._generator.set_state(before)
             raise
         self.__dict__ = draft.__dict__
         return self

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import sklearn
+from sklearn.datasets import load_iris
 from sklearn.utils.estimator_checks import (
     check_dataframe_column_names_consistency,
     check_param_validation,
@@ -41,6 +42,27 @@ def test_checks_with_routing(estimator, check):
 )
 def test_further_checks(check):
     check("EWCClassifier", EWCClassifier())
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_each_call_validates_once_unless_told_to_skip(skip, monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    calls, original = [], EWCClassifier._validate_params
+    monkeypatch.setattr(
+        EWCClassifier, "_validate_params", lambda self: calls.append(1) or original(self)
+    )
+    clf = EWCClassifier(max_iter=1, random_state=0)
+    with sklearn.config_context(skip_parameter_validation=skip):
+        for n, learn in enumerate((clf.partial_fit, clf.partial_fit, clf.fit), start=1):
+            learn(X, y)
+            assert len(calls) == (0 if skip else n)
+        clf.set_params(tol=-1.0)  # not allowed, but nothing breaks
+        for learn in (clf.partial_fit, clf.fit):
+            if skip:
+                learn(X, y)
+            else:
+                with pytest.raises(ValueError, match="The 'tol' parameter of EWCClassifier must"):
+                    learn(X, y)
 
 
 def test_no_tag_is_lenient():
