@@ -117,7 +117,9 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
     active_classes : {'task', 'seen', 'all'}, default='task'
         The classes among which the softmax chooses while learning: those of the task, so
         that it does not push down the outputs of other tasks; all seen so far; or all in
-        `classes_`. A task of a single class is learned among those seen.
+        `classes_`. Where that is a single class, which has no loss, the next wider choice
+        takes its place. A first task of a single class can teach only if `classes` was
+        declared.
 
     solver : {'lbfgs', 'sgd', 'adam'}, default='adam'
         'sgd' and 'adam' follow each step on the loss by the penalty's proximal step,

@@ -109,12 +109,14 @@ class Stream:
         return replace(self, seen=self.seen | present, task_classes=tuple(task_classes))
 
     def active(self, kind: str) -> np.ndarray:
-        """Classes, as booleans (K,), that the softmax of the open task spans."""
-        if kind == "all":
-            return np.ones_like(self.seen)
+        """Classes, as booleans (K,), that the softmax of the open task spans.
+
+        One class alone would have no loss: the next wider choice takes its place.
+        """
         of_task = np.isin(self.classes, self.task_classes[self.open_task])
-        # One class alone would have no loss: it is learned against all seen so far.
-        return of_task if kind == "task" and of_task.sum() > 1 else self.seen
+        everyone = np.ones_like(self.seen)
+        choices = [of_task, self.seen, everyone][["task", "seen", "all"].index(kind) :]
+        return next((active for active in choices if active.sum() > 1), everyone)
 
     def allowed(self, task_id) -> np.ndarray:
         """Classes, as booleans (K,), that a row of `task_id` (None: of any task) may have."""

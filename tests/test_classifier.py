@@ -377,6 +377,19 @@ def test_softmax_spans_the_active_classes(rng):
     assert moved("task", one_class) == [True, True, True, False, False]
 
 
+@pytest.mark.parametrize("active_classes", ["task", "seen", "all"])
+def test_a_first_task_of_one_class_is_learned_among_those_declared(rng, active_classes):
+    X, y = blobs(rng, classes=(1,))
+    clf = small(active_classes=active_classes, alpha=0.0, max_iter=200)
+    clf.partial_fit(X, y, classes=[0, 1, 2])
+    logits = clf.to_torch()(torch.from_numpy(X)).detach()
+    assert -torch.log_softmax(logits, dim=1)[:, 1].mean() < 0.05
+    assert clf.loss_curve_[0] > 10 * clf.loss_ > 0
+    assert all((w > 0).any() for w in clf.intercept_importances_)
+    # In an open set of one class there is nothing to learn.
+    assert small(active_classes=active_classes, alpha=0.0).partial_fit(X, y).loss_ == 0
+
+
 def test_task_known_at_prediction(rng):
     X, y = blobs(rng, classes=(0, 1, 2, 3))
     ids = np.where(y < 2, "low", "high")
