@@ -163,7 +163,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         gradient exceeds it.
 
     verbose : bool, default=False
-        Whether to print the loss of each epoch.
+        Whether to print the loss of each epoch. Nothing is printed by 'lbfgs'.
 
     warm_start : bool, default=False
         Whether `fit` starts from the weights it has instead of new ones. It forgets the
@@ -198,7 +198,8 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
     class_weight : dict or 'balanced', default=None
         Weights of classes, ``{label: weight}``, which multiply `sample_weight`; classes
         not named weigh 1. 'balanced' gives the classes in the rows of each call the same
-        total weight.
+        total weight: over all tasks in one `fit`, over each alone in a stream of
+        `partial_fit`, so that the two differ.
 
     device : str, default='cpu'
         Where torch computes: 'cpu' or 'cuda'. The fitted state stays in numpy arrays.
@@ -222,12 +223,15 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
 
     coef_importances_, intercept_importances_ : list of ndarray
         Importance of each weight for all tasks learned, the last one included, shaped
-        like `coefs_` and `intercepts_`: Σ_k ω_k·F_k, before λ. It is what the next
-        task's training is held by.
+        like `coefs_` and `intercepts_`: Σ_k γ^(T-k)·ω_k·F_k for tasks 1 to T, before λ.
+        It is what the next task's training is held by, but for the floor under silent
+        units (see the user guide).
 
     loss_ : float
         J at the end of the latest training run, with the data term averaged over its
-        last epoch. A run learns one task in one call; the next six describe it too.
+        last epoch. Its penalty has the floor under silent units (see the user guide),
+        which `penalty_value` leaves out. A run learns one task in one call; the next six
+        describe it too.
 
     best_loss_ : float or None
         The lowest of `loss_curve_`; None with `early_stopping`.
@@ -265,6 +269,9 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
 
     Notes
     -----
+    A `task_id` where predicting makes a stream task-incremental; without it, the stream is
+    domain-incremental if the tasks share their classes, else class-incremental [4]_.
+
     The Fisher information is that of single rows. Squaring the gradient of a batch's
     mean, a common mistake, underestimates it by about the batch size.
 
@@ -478,7 +485,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows, in the float type of the first call.
+            Training rows, converted to the float type of the first call.
 
         y : array-like of shape (n_samples,)
             Class labels, of the kind (numbers or strings) of the first call.
@@ -498,7 +505,9 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
 
         consolidate : bool, default=True
             Whether these rows count into the task's importance. Pass False on all passes
-            but the last when passing several times over a task in chunks.
+            but the last when passing several times over a task in chunks. A task of which
+            no row counts adds no importance and applies no `fisher_decay`; the running
+            sum is centred on the weights after it all the same.
 
         Returns
         -------

@@ -129,18 +129,23 @@ class Stream:
         return np.isin(self.classes, self.task_classes[self.task_ids.index(task_id)])
 
     def consolidated(self, consolidation: Consolidation) -> DiagonalPenalty:
-        """Absorb the open task: the penalty by which the next task will be held."""
+        """Absorb the open task: the penalty by which the next task will be held.
+
+        A task of which no row was consolidated adds nothing and weakens nothing, but the
+        anchor of the running sum, always the latest weights, moves on with it.
+        """
         penalty = DiagonalPenalty.restore(self.penalty, "cpu")
-        if self.importance_weight == 0:
+        if self.open_task is None:
             return penalty
+        counted = self.importance_weight > 0
         scale = consolidation.task_weights.get(self.task_ids[self.open_task], 1.0)
-        if consolidation.scale == "mean":
+        if consolidation.scale == "mean" and counted:
             scale /= self.importance_weight
         penalty = penalty.absorb(
             torch.tensor(self.importance, device="cpu") * scale,
             torch.tensor(self.weights, device="cpu"),
             kind=consolidation.kind,
-            decay=float(consolidation.decay),
+            decay=float(consolidation.decay) if counted else 1.0,
         )
         if not torch.isfinite(penalty.precision).all():
             raise ValueError(

@@ -1030,12 +1030,19 @@ def test_balanced_leaves_out_classes_without_weight(rng):
     assert_allclose(flat(weighted), flat(dropped), rtol=1e-10)
 
 
-def test_a_task_that_is_not_consolidated_weakens_no_other(rng):
+@pytest.mark.parametrize("penalty", ["running_sum", "per_task"])
+@pytest.mark.parametrize("scale", ["sum", "mean"])
+def test_a_task_that_is_not_consolidated_moves_the_latest_weights_only(rng, penalty, scale):
     X, y = blobs(rng)
-    clf = small(fisher_decay=0.5).partial_fit(X, y, "a")
+    clf = small(fisher_decay=0.5, penalty=penalty, fisher_scale=scale, ewc_lambda=3.0)
+    first = flat(clf.partial_fit(X, y, "a"))
     held = importances(clf)
-    clf.partial_fit(X, y, "b", consolidate=False)
+    latest = flat(clf.partial_fit(-X, y, "b", consolidate=False))
     assert_array_equal(importances(clf), held)
+    clf.partial_fit(X[:, ::-1], y, "c")
+    anchor = latest if penalty == "running_sum" else first
+    expected = 3 / 2 * np.sum(held * (flat(clf) - anchor) ** 2)
+    assert_allclose(clf.penalty_value(), expected, rtol=1e-9)
 
 
 def test_classes_never_seen_stay_impossible_as_others_join(rng):
