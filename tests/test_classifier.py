@@ -4,6 +4,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -12,8 +13,6 @@ from sklearn.exceptions import NotFittedError
 import skewc._classifier
 import skewc._training
 from skewc import EWCClassifier
-from skewc._curvature import diagonal_importance
-from skewc._rows import Rows
 
 
 def blobs(rng, n=60, classes=(0, 1, 2), dtype=np.float64):
@@ -251,16 +250,83 @@ def test_decay_is_applied_once_for_each_consolidation(rng):
     assert_allclose(importances(clf), 0.25 * parts[0] + 0.5 * parts[1] + parts[2], rtol=1e-7)
 
 
-def test_importance_is_that_of_the_oracle_at_the_final_weights(rng):
+def oracle(clf, kind, X, y, weights=None):
+    """Fisher's diagonal at the weights of `clf`, by a loop over rows with autograd."""
+    hidden = np.atleast_1d(clf.hidden_layer_sizes).tolist()
+    sizes = (X.shape[1], *hidden, len(clf.classes_))
+    codes = np.searchsorted(clf.classes_, y)
+    weights = np.ones(len(y)) if weights is None else weights
+    rows = torch.from_numpy(X), torch.from_numpy(codes), torch.from_numpy(weights)
+    at = torch.from_numpy(flat(clf))
+    return reference.fisher_by_rows(kind, at, sizes, clf.activation, *rows).numpy()
+
+
+@pytest.mark.parametrize("fisher", ["exact", "empirical"])
+def test_importance_is_that_of_the_oracle_at_the_final_weights(rng, fisher):
     X, y = blobs(rng)
-    clf = small(activation="tanh").partial_fit(X, y)
-    rows = Rows(X, np.searchsorted(clf.classes_, y))
-    expected = diagonal_importance(
-        clf._stream.network, torch.from_numpy(flat(clf)), rows, None,
-        fisher="exact", n_samples=None, rng=rng,
-    )  # fmt: skip
-    assert_allclose(importances(clf), expected, rtol=1e-12)
-    assert (importances(clf) >= 0).all()
+    clf = small(activation="tanh", fisher=fisher).partial_fit(X, y)
+    assert_allclose(importances(clf), oracle(clf, fisher, X, y), rtol=1e-9, atol=1e-15)
+
+
+def test_sampled_importance_is_exact_on_average(rng):
+    X, y = (part[:12] for part in blobs(rng))
+    copies = np.repeat(X / 5, 2000, axis=0), np.repeat(y, 2000)
+    clf = small(activation="tanh", fisher="sample", batch_size="auto", max_iter=1)
+    found = importances(clf.partial_fit(*copies)) / 2000
+    exact = oracle(clf, "exact", X / 5, y)
+    assert_allclose(found, exact, rtol=0.1, atol=0.02 * exact.max())
+    assert np.abs(found / exact - 1).max() > 1e-4
+
+
+def test_fisher_samples_takes_so_many_rows_to_stand_for_all(rng):
+    X, y = blobs(rng)
+    clf = small(activation="tanh", fisher_samples=1).partial_fit(X, y)
+    by_row = [60 * oracle(clf, "exact", X[i : i + 1], y[i : i + 1]) for i in range(60)]
+    assert sum(np.allclose(importances(clf), row, rtol=1e-9, atol=1e-15) for row in by_row) == 1
+
+
+@pytest.mark.parametrize("penalty", ["running_sum", "per_task"])
+@pytest.mark.parametrize("decay", [1.0, 0.5])
+def test_the_penalty_is_the_list_of_the_tasks_quadratics(rng, penalty, decay):
+    X, y = blobs(rng)
+    clf = small(activation="tanh", penalty=penalty, fisher_decay=decay, ewc_lambda=3.0)
+    terms = []
+    for k in range(3):
+        clf.partial_fit(np.roll(X, k, axis=1), y)
+        terms = [(decay * F, at) for F, at in terms]
+        terms.append((oracle(clf, "exact", np.roll(X, k, axis=1), y), flat(clf)))
+    clf.partial_fit(-X, y)
+    if penalty == "running_sum":
+        terms = [(F, terms[-1][1]) for F, _ in terms]
+    expected = 3 / 2 * reference.quadratic(flat(clf), terms)
+    assert_allclose(clf.penalty_value(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_held_out_count_into_the_mean_importance(rng, weighted):
+    X, y = blobs(rng)
+    s = rng.uniform(0.5, 2, size=60) if weighted else np.ones(60)
+    clf = small(activation="tanh", early_stopping=True, fisher_scale="mean")
+    clf.partial_fit(X, y, sample_weight=s if weighted else None)
+    expected = oracle(clf, "exact", X, y, s) / s.sum()
+    assert_allclose(importances(clf), expected, rtol=1e-9, atol=1e-15)
+
+
+def test_another_solver_starts_its_moments_afresh_within_a_task(rng):
+    X, y = blobs(rng)
+    clf = small(shuffle=False, solver="adam", warm_start=True).partial_fit(X, y, task_id="a")
+    clf.set_params(solver="sgd", learning_rate_init=0.01)
+    warm = copy.deepcopy(clf)
+    with pytest.warns(match="Maximum iterations"):
+        warm.fit(X, y, task_id="a")
+    assert_array_equal(flat(clf.partial_fit(X, y, task_id="a")), flat(warm))
+
+
+def test_one_hidden_layer_may_be_a_number(rng):
+    X, y = blobs(rng)
+    number, layer = (small(hidden_layer_sizes=sizes).partial_fit(X, y) for sizes in (8, (8,)))
+    assert_array_equal(flat(number), flat(layer))
+    assert number.coefs_[0].shape == (5, 8)
 
 
 # Classes
@@ -1052,6 +1118,15 @@ def test_classes_never_seen_stay_impossible_as_others_join(rng):
     clf.partial_fit(X2, y2)
     assert clf.classes_.tolist() == [0, 1, 2, 5]
     assert_array_equal(clf.predict_proba(X)[:, 1], 0)
+
+
+def test_logarithms_agree_with_probabilities_that_underflow(rng):
+    X, y = blobs(rng)
+    clf = small().partial_fit(X, y)
+    proba, log_proba = clf.predict_proba(1e3 * X), clf.predict_log_proba(1e3 * X)
+    assert (proba == 0).any()
+    assert_array_equal(np.isneginf(log_proba), proba == 0)
+    assert_allclose(np.exp(log_proba), proba, rtol=1e-12)
 
 
 def test_importance_that_overflows_is_an_error(rng):

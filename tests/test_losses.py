@@ -77,6 +77,17 @@ def test_no_draw_falls_on_a_class_without_probability():
         assert all(active[c] for c in drawn)
 
 
+def test_no_draw_falls_beyond_a_total_that_rounds_to_less_than_one():
+    mask = class_mask(np.arange(11) < 10, torch.zeros(1, dtype=torch.float64))
+    logits = torch.zeros(1, 11, dtype=torch.float64)
+    u = torch.tensor([[1 - 2**-53]], dtype=torch.float64)
+    p = torch.softmax(logits + mask, dim=1)
+    assert p.cumsum(dim=1).max() <= u < 1
+    expected = p.clone()
+    expected[0, 9] -= 1
+    assert_allclose(fisher_vectors("sample", logits, None, mask, u)[0], expected, rtol=1e-15)
+
+
 def test_reference_masks_like_the_library(rows):
     logits, _ = rows
     flat = torch.cat([torch.eye(4, dtype=torch.float64).ravel(), torch.zeros(4).double()])

@@ -65,9 +65,21 @@ def test_rows_held_out_do_not_count(problem):
 def test_accuracy_is_weighted_and_among_active_classes(problem):
     weights, network, X, y, s = problem
     active = np.array([True, False, True])
+    network.split(weights)[1][-1][1] += 1  # most rows would be of the inactive class
     order = np.arange(5, 20)
     log_p = reference.log_proba(weights, SIZES, "tanh", torch.from_numpy(X), active)
     hit = log_p.argmax(dim=1).numpy() == y
     score = objective(problem, mask=class_mask(active, weights)).accuracy(order)
     assert_allclose(score, np.average(hit[order], weights=s[order]))
     assert score != np.mean(hit[order])
+    unmasked = objective(problem).accuracy(order)
+    log_p = reference.log_proba(weights, SIZES, "tanh", torch.from_numpy(X))
+    hit = log_p.argmax(dim=1).numpy() == y
+    assert_allclose(unmasked, np.average(hit[order], weights=s[order]))
+    assert unmasked != score
+
+
+def test_the_total_weight_is_summed_in_float64():
+    s = np.array([2**24, 1, 1, 1], dtype=np.float32)  # their sum is no float32
+    rows = Rows(np.zeros((4, 1), dtype=np.float32), np.zeros(4, dtype=int), s)
+    assert rows.total_weight(np.arange(4)) == 2**24 + 3

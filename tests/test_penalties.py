@@ -107,6 +107,11 @@ def test_no_strength_makes_nan(dtype, strength):
     assert weights[0] == 0
 
 
+def test_the_value_is_finite_where_the_squared_distance_is_not():
+    penalty = DiagonalPenalty(tensor(1e-300), tensor(0.0))
+    assert_allclose(penalty.value(tensor(1e200)), 5e99)
+
+
 def test_state_is_numpy_and_restores_to_copies(rng):
     importances, weights = stream(rng)
     penalty = absorb_all(importances, weights, kind="per_task", decay=1.0)

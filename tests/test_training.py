@@ -82,6 +82,37 @@ def test_early_stopping_keeps_the_best_weights(blobs, method, capsys):
     assert "Validation score" in capsys.readouterr().out
 
 
+def test_of_equal_scores_the_first_weights_are_kept(blobs):
+    X, y = blobs
+    parameters = {"early_stopping": True, "learning_rate_init": 0.01, "random_state": 0}
+    clf = EWCClassifier(max_iter=30, n_iter_no_change=30, **parameters).partial_fit(3 * X, y)
+    scores = clf.validation_scores_
+    assert scores.count(max(scores)) > 1
+    first = EWCClassifier(max_iter=1 + scores.index(max(scores)), **parameters)
+    first.partial_fit(3 * X, y)
+    np.testing.assert_array_equal(clf.coefs_[0], first.coefs_[0])
+
+
+def test_lbfgs_records_the_objective_after_each_iteration(blobs):
+    X, y = blobs
+    parameters = {"hidden_layer_sizes": (4,), "solver": "lbfgs", "alpha": 1.0, "random_state": 0}
+    clf = EWCClassifier(max_iter=6, **parameters).partial_fit(X, y)
+    assert len(clf.loss_curve_) == clf.n_iter_ == 6
+    for k in range(6):
+        part = EWCClassifier(max_iter=k + 1, **parameters).partial_fit(X, y)
+        nll = -np.mean(part.predict_log_proba(X)[np.arange(90), y])
+        l2 = sum((coef**2).sum() for coef in part.coefs_) / 2 / 90
+        np.testing.assert_allclose(clf.loss_curve_[k], nll + l2, rtol=1e-10)
+
+
+def test_lbfgs_stops_at_max_fun(blobs):
+    few = EWCClassifier(solver="lbfgs", max_fun=3, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=r"(?i)evaluations exceeds limit"):
+        few.fit(*blobs)
+    whole = EWCClassifier(solver="lbfgs", random_state=0).fit(*blobs)
+    assert 3 * 90 <= few.t_ < whole.t_
+
+
 def test_too_few_rows_to_hold_out(blobs):
     X, y = blobs[0][:6], [0, 0, 0, 0, 0, 0]
     with pytest.raises(ValueError, match="validation set is too small"):
