@@ -13,7 +13,15 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skewc._compat import Interval, Options, StrOptions, _fit_context
+from skewc._callbacks import Report
+from skewc._compat import (
+    CallbackSupportMixin,
+    Interval,
+    Options,
+    StrOptions,
+    _fit_context,
+    with_callbacks,
+)
 from skewc._curvature import diagonal_importance, importance_floor
 from skewc._losses import class_mask
 from skewc._network import ACTIVATION_MODULES, Network
@@ -46,7 +54,7 @@ def _learned(read):
     return property(get)
 
 
-class EWCClassifier(ClassifierMixin, BaseEstimator):
+class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """Multi-layer perceptron that learns task after task without forgetting.
 
     The network and its training are those of :class:`sklearn.neural_network.MLPClassifier`.
@@ -276,6 +284,9 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
     mean, a common mistake, underestimates it by about the batch size.
 
     A call that fails, or is interrupted, leaves the estimator as it was.
+
+    With scikit-learn 1.9 or newer, ``set_callbacks`` takes its callbacks, which follow the
+    tasks and epochs of `fit` and `partial_fit` (see the user guide).
 
     References
     ----------
@@ -532,21 +543,20 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         One assignment makes the change, so another thread sees the old state or the new.
         """
         fitted = hasattr(self, "_stream")
+        generator = self._generator if fitted and goes_on else _new_generator(self.random_state)
         draft = copy.copy(self)
-        if not (fitted and goes_on):
-            draft._generator = _new_generator(self.random_state)
-        before = draft._generator.get_state()
-        try:
-            draft._learn(
-                X, y, task_id, sample_weight,
-                first=not (fitted and (goes_on or self.warm_start)), goes_on=goes_on, **options,
-            )  # fmt: skip
-        except BaseException:
-            draft._generator.set_state(before)
-            raise
+        draft._generator = copy.deepcopy(generator)
+        draft._learn(
+            X, y, task_id, sample_weight,
+            first=not (fitted and (goes_on or self.warm_start)), goes_on=goes_on, **options,
+        )  # fmt: skip
+        generator.set_state(draft._generator.get_state(legacy=False))
+        draft._generator = generator
         self.__dict__ = draft.__dict__
         return self
 
+    # Callbacks see the copy that learns, and are torn down before it is committed.
+    @with_callbacks
     def _learn(
         self, X, y, task_id, sample_weight, *, first, goes_on=False, classes=None, consolidate=True
     ):
@@ -562,17 +572,23 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         else:
             self._admit(check_labels(y), classes, goes_on)
         codes = np.searchsorted(self.classes_, y)
+        if weights is not None:
+            tasks = [(name, rows[weights[rows] > 0]) for name, rows in tasks]
+        tasks = [(name, rows) for name, rows in tasks if len(rows)]
+        method = "partial_fit" if goes_on else "fit"
+        report = Report.of_call(self, method, len(tasks), X, y, sample_weight)
         for name, rows in tasks:
-            if weights is not None:
-                rows = rows[weights[rows] > 0]
-            if len(rows):
-                of_task = Rows(
-                    X if len(rows) == len(y) else X[rows],
-                    codes[rows],
-                    None if weights is None else weights[rows],
-                    device=self.device,
-                )
-                self._learn_task(name, of_task, codes[rows], consolidate, warn=not goes_on)
+            of_task = Rows(
+                X if len(rows) == len(y) else X[rows],
+                codes[rows],
+                None if weights is None else weights[rows],
+                device=self.device,
+            )
+            part = report.of_task(name, self.max_iter, rows)
+            self._learn_task(name, of_task, codes[rows], consolidate, not goes_on, part)
+            if part.end():
+                break
+        report.end()
 
     def _start(self, found, classes, X):
         """Begin a stream: set the classes and draw the weights."""
@@ -614,7 +630,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
             stream = stream.grow(merged, self._generator)
         self._stream = stream
 
-    def _learn_task(self, task_id, rows, codes, consolidate, warn):
+    def _learn_task(self, task_id, rows, codes, consolidate, warn, report):
         """Train on rows of one task, then add up their importance."""
         continues = self._stream.is_open(task_id)
         stream = self._stream.open(task_id, self._consolidation()).meet(codes)
@@ -629,16 +645,25 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
         penalty = self._scaled_penalty(stream, weights, objective.total_weight)
         history = History(t_=self.t_ if continues else 0)
         moments = stream.moments
+
+        def after_epoch(kept):
+            return report.epoch(
+                lambda: {
+                    "_stream": replace(stream, weights=kept.cpu().numpy().copy()),
+                    **copy.deepcopy(vars(history)),
+                }
+            )
+
         if self.solver == "lbfgs":
             minimise_lbfgs(
-                objective, penalty, history,
+                objective, penalty, history, after_epoch,
                 max_iter=self.max_iter, max_fun=self.max_fun, tol=self.tol, warn=warn,
             )  # fmt: skip
         else:
             solver = self._solver(weights)
             if moments.get("solver") == self.solver:
                 solver.restore(moments)
-            epochs = self._epochs(warn)
+            epochs = self._epochs(warn, after_epoch)
             epochs.minimise(objective, penalty, solver, history, self._generator, validation)
             moments = {"solver": self.solver, **solver.state()}
 
@@ -694,7 +719,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
             epsilon=float(self.epsilon),
         )
 
-    def _epochs(self, warn):
+    def _epochs(self, warn, after_epoch):
         return Epochs(
             batch_size=self.batch_size,
             max_iter=self.max_iter,
@@ -703,6 +728,7 @@ class EWCClassifier(ClassifierMixin, BaseEstimator):
             n_iter_no_change=self.n_iter_no_change,
             verbose=self.verbose,
             warn=warn,
+            after_epoch=after_epoch,
         )
 
     # What was learned

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -48,7 +48,8 @@ class Epochs:
     """How a stochastic solver passes over the rows, and when it stops.
 
     The fields mean what they mean in scikit-learn's MLPClassifier. `warn` says whether
-    running out of epochs is worth a ConvergenceWarning.
+    running out of epochs is worth a ConvergenceWarning. `after_epoch` is given the weights
+    with which training would end now, and says whether it should.
     """
 
     batch_size: int | str
@@ -58,6 +59,7 @@ class Epochs:
     n_iter_no_change: float
     verbose: bool | int
     warn: bool
+    after_epoch: Callable[[torch.Tensor], bool]
 
     def minimise(self, objective: Objective, penalty, solver, history, rng, validation) -> None:
         """Change `objective.weights` in place until convergence.
@@ -85,6 +87,8 @@ class Epochs:
             else:
                 improved = self._validate(history, objective, validation, best_weights)
             solver.end_epoch(history.t_)
+            if self.after_epoch(objective.weights if validation is None else best_weights):
+                break
             stalled = 0 if improved else stalled + 1
             if stalled > self.n_iter_no_change:
                 watched = "Training loss" if validation is None else "Validation score"
@@ -211,9 +215,11 @@ def hold_out(labels: np.ndarray, fraction: float, rng) -> tuple[np.ndarray, np.n
     return train, validation
 
 
-def minimise_lbfgs(objective: Objective, penalty, history, *, max_iter, max_fun, tol, warn) -> None:
-    """Minimise the whole of J, penalty included, by scipy's L-BFGS-B."""
-    weights = objective.weights
+def minimise_lbfgs(
+    objective: Objective, penalty, history, after_epoch, *, max_iter, max_fun, tol, warn
+) -> None:
+    """Minimise the whole of J, penalty included, by scipy's L-BFGS-B; an iteration is an epoch."""
+    weights, stopped = objective.weights, False
 
     def value_and_gradient(point: np.ndarray):
         weights.copy_(torch.from_numpy(point))
@@ -224,20 +230,31 @@ def minimise_lbfgs(objective: Objective, penalty, history, *, max_iter, max_fun,
             gradient = gradient + penalty.gradient(weights)
         return value, gradient.cpu().numpy().astype(np.float64)
 
+    def after_iteration(intermediate_result):
+        nonlocal stopped
+        history.loss_ = history.best_loss_ = float(intermediate_result.fun)
+        history.loss_curve_.append(history.loss_)
+        history.n_iter_ += 1
+        weights.copy_(torch.from_numpy(intermediate_result.x))
+        try:
+            stopped = after_epoch(weights)
+        except StopIteration as error:  # scipy would end well with it
+            raise RuntimeError("StopIteration was raised after an iteration of lbfgs.") from error
+        if stopped:
+            raise StopIteration
+
     result = scipy.optimize.minimize(
         value_and_gradient,
         weights.cpu().numpy().astype(np.float64),
         method="L-BFGS-B",
         jac=True,
         options={"maxfun": max_fun, "maxiter": max_iter, "gtol": tol},
-        callback=lambda intermediate_result: history.loss_curve_.append(
-            float(intermediate_result.fun)
-        ),
+        callback=after_iteration,
     )
     weights.copy_(torch.from_numpy(result.x))
     if not math.isfinite(result.fun):
         raise ValueError(NON_FINITE)
-    if warn and result.status != 0:
+    if warn and not stopped and result.status != 0:
         warnings.warn(
             f"lbfgs failed to converge after {result.nit} iteration(s) (status={result.status}): "
             f"{result.message}. Increase max_iter or max_fun, or scale the data.",
