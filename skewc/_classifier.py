@@ -644,7 +644,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         objective = Objective(network, weights, rows, order, mask=mask, alpha=float(self.alpha))
         penalty = self._scaled_penalty(stream, weights, objective.total_weight)
         history = History(t_=self.t_ if continues else 0)
-        moments = stream.moments
+        moments = {}
 
         def after_epoch(kept):
             return report.epoch(
@@ -661,8 +661,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )  # fmt: skip
         else:
             solver = self._solver(weights)
-            if moments.get("solver") == self.solver:
-                solver.restore(moments)
+            if stream.moments.get("solver") == self.solver:
+                solver.restore(stream.moments)
             epochs = self._epochs(warn, after_epoch)
             epochs.minimise(objective, penalty, solver, history, self._generator, validation)
             moments = {"solver": self.solver, **solver.state()}

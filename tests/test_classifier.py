@@ -312,10 +312,13 @@ def test_rows_held_out_count_into_the_mean_importance(rng, weighted):
     assert_allclose(importances(clf), expected, rtol=1e-9, atol=1e-15)
 
 
-def test_another_solver_starts_its_moments_afresh_within_a_task(rng):
+@pytest.mark.parametrize(("between", "last"), [([], "sgd"), (["sgd"], "adam"), (["lbfgs"], "adam")])
+def test_another_solver_starts_its_moments_afresh_within_a_task(rng, between, last):
     X, y = blobs(rng)
     clf = small(shuffle=False, solver="adam", warm_start=True).partial_fit(X, y, task_id="a")
-    clf.set_params(solver="sgd", learning_rate_init=0.01)
+    for solver in between:
+        clf.set_params(solver=solver, learning_rate_init=0.01).partial_fit(X, y, task_id="a")
+    clf.set_params(solver=last, learning_rate_init=0.01)
     warm = copy.deepcopy(clf)
     with pytest.warns(match="Maximum iterations"):
         warm.fit(X, y, task_id="a")
