@@ -104,31 +104,49 @@ def test_a_scorer_without_task_id_is_an_error(permuted):
         search.fit(X, y, task_id=ids)
 
 
+LAMBDA = "ewcclassifier__ewc_lambda"
+
+
+def forgotten(tasks, ewc_lambda):
+    """Forgetting on rows held out, each task learned in turn."""
+    pipeline = make_continual_pipeline(
+        StandardScaler(), network(max_iter=10, ewc_lambda=ewc_lambda)
+    )
+    return evaluate_stream(pipeline, tasks).summary()["forgetting"]
+
+
 @pytest.mark.parametrize("routing", [False, True])
-def test_a_search_over_a_stream_finds_protection(routing):
-    tasks = make_permuted_tasks(*load_digits(return_X_y=True), n_tasks=5, random_state=0)
-    X, y, ids = stack_tasks(tasks)
-    pipeline = make_pipeline(StandardScaler(), network(max_iter=20))
+def test_a_plain_search_over_a_stream_finds_protection(permuted, routing):
+    X, y, ids = stack_tasks(permuted)
     search = GridSearchCV(
-        pipeline,
-        {"ewcclassifier__ewc_lambda": [0, 10]},
-        cv=TaskStratifiedKFold(2),
-        scoring=TaskScorer() if routing else None,
+        make_pipeline(StandardScaler(), network(max_iter=10)),
+        {LAMBDA: [0, 1, 10]},
+        error_score="raise",
     )
     with sklearn.config_context(enable_metadata_routing=routing):
-        if routing:
-            search.fit(X, y, task_id=ids)
-        else:
-            search.fit(X, y, groups=ids, ewcclassifier__task_id=ids)
-    best = search.best_params_["ewcclassifier__ewc_lambda"]
+        search.fit(X, y, **{"task_id" if routing else "ewcclassifier__task_id": ids})
+    best = search.best_params_[LAMBDA]
     assert best > 0
-    # On rows held out from the search, the λ found forgets less than none.
-    forgotten = {}
-    for value in (0, best):
-        clf = network(max_iter=20, ewc_lambda=value)
-        pipe = make_continual_pipeline(StandardScaler(), clf)
-        forgotten[value] = evaluate_stream(pipe, tasks).summary()["forgetting"]
-    assert forgotten[best] < forgotten[0] - 0.05
+    assert forgotten(permuted, best) < forgotten(permuted, 0) - 0.05
+    # The default folds judge all tasks: each agrees with the others on what protection is worth.
+    folds = [search.cv_results_[f"split{k}_test_score"] for k in range(5)]
+    assert all(scores[0] < scores[1:].max() for scores in folds)
+    assert np.ptp(folds, axis=0).max() < 0.15
+
+
+def test_a_search_with_the_folds_and_the_scorer_for_tasks(split):
+    X, y, ids = stack_tasks(split)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), network(max_iter=10)),
+        {LAMBDA: [0, 10]},
+        cv=TaskStratifiedKFold(2),
+        scoring=TaskScorer(known_task=True),
+        error_score="raise",
+    )
+    with sklearn.config_context(enable_metadata_routing=True):
+        search.fit(X, y, task_id=ids)
+    assert search.best_params_[LAMBDA] == 10
+    assert search.best_score_ > 0.9
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])

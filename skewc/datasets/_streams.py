@@ -15,6 +15,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_consistent_length, check_random_state, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 
+from skewc._compat import _safe_indexing
+
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -60,6 +62,9 @@ def stack_tasks(tasks, *, part="train"):
     """Stack the rows of all tasks, with the id of each row's task beside them.
 
     So ``GridSearchCV(clf, grid).fit(X, y, task_id=task_id)`` searches over a whole stream.
+    The rows of different tasks alternate, in proportion to their numbers, because the
+    default folds of a search are not shuffled: stacked task after task, each would hold
+    out one task and judge by it alone.
 
     Parameters
     ----------
@@ -73,7 +78,7 @@ def stack_tasks(tasks, *, part="train"):
     Returns
     -------
     X : {ndarray, sparse matrix, DataFrame} of shape (n_samples, n_features)
-        Rows of the first task, then of the second, and so on, of the kind they had.
+        Rows of all tasks, of the kind they had. Those of one task keep their order.
 
     y : {ndarray, Series} of shape (n_samples,)
         Their labels.
@@ -92,8 +97,8 @@ def stack_tasks(tasks, *, part="train"):
     >>> from skewc.datasets import make_permuted_tasks, stack_tasks
     >>> tasks = make_permuted_tasks(*load_iris(return_X_y=True), n_tasks=2, random_state=0)
     >>> X, y, task_id = stack_tasks(tasks)
-    >>> X.shape, task_id[[0, 111, 112, 223]]
-    ((224, 4), array([0, 0, 1, 1]))
+    >>> X.shape, task_id[:6]
+    ((224, 4), array([0, 1, 0, 1, 0, 1]))
     """
     tasks = list(tasks)
     if not tasks:
@@ -108,7 +113,14 @@ def stack_tasks(tasks, *, part="train"):
     # One array of numbers and strings would turn all ids into strings.
     ids = np.array(ids, dtype=None if len({*map(type, ids)}) == 1 else object)
     lengths = [X.shape[0] if hasattr(X, "shape") else len(X) for X in Xs]
-    return _concatenate(Xs), _concatenate(ys), np.repeat(ids, lengths)
+    # Row r of n stands at the share (r + 1/2)/n of its task.
+    shares = np.concatenate([(np.arange(n) + 0.5) / n for n in lengths])
+    order = np.argsort(shares, kind="stable")
+    return (
+        _safe_indexing(_concatenate(Xs), order),
+        _safe_indexing(_concatenate(ys), order),
+        np.repeat(ids, lengths)[order],
+    )
 
 
 def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, random_state=None):
