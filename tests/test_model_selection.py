@@ -1,11 +1,17 @@
+import re
+
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import load_digits
-from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -176,10 +182,26 @@ def test_the_matrix_equals_learning_by_hand(split):
             assert result.matrix[i, j] == clf.score(other.X_test, other.y_test, task_id=told)
     assert_array_equal(result.estimator.coefs_[0], clf.coefs_[0])
     assert result.task_ids == [task.id for task in split]
-    assert_allclose(result.baseline, 0.5)
     assert result.name == "EWCClassifier"
     assert (result.fit_times > 0).all()
-    assert result.summary()["average_accuracy"] == pytest.approx(result.matrix[-1].mean())
+    summary = result.summary()
+    assert summary["average_accuracy"] == pytest.approx(result.matrix[-1].mean())
+    assert summary["fit_time"] == pytest.approx(result.fit_times.sum())
+    assert summary["forward_transfer"] == pytest.approx(
+        np.mean([result.matrix[j - 1, j] - 0.1 for j in range(1, 5)])
+    )
+
+
+def test_the_baseline_is_what_untrained_networks_get_on_average(permuted):
+    """With next to no step, the weights stay as they were drawn."""
+    tasks = [task._replace(X_train=task.X_train[:10], y_train=np.arange(10)) for task in permuted]
+    clf = network(batch_size=10, max_iter=1, learning_rate_init=1e-12)
+    untrained = [
+        evaluate_stream(clone(clf).set_params(random_state=seed), tasks) for seed in range(60)
+    ]
+    accuracies = np.array([result.matrix[0] for result in untrained])
+    error = accuracies.std(axis=0) / np.sqrt(len(accuracies))
+    assert (np.abs(accuracies.mean(axis=0) - untrained[0].baseline) < 3 * error).all()
 
 
 @pytest.mark.parametrize(
@@ -187,30 +209,89 @@ def test_the_matrix_equals_learning_by_hand(split):
     [
         SGDClassifier(random_state=0),
         MLPClassifier((20,), random_state=0),
+        GaussianNB(var_smoothing=0.01),
         make_continual_pipeline(StandardScaler(), SGDClassifier(random_state=0)),
         make_continual_pipeline(StandardScaler(), network(max_iter=3)),
     ],
-    ids=["SGD", "MLP", "pipeline of SGD", "pipeline of EWC"],
+    ids=["SGD", "MLP", "naive Bayes", "pipeline of SGD", "pipeline of EWC"],
 )
-def test_any_estimator_with_partial_fit_can_be_compared(permuted, estimator, capsys):
-    result = evaluate_stream(estimator, permuted, epochs=20, verbose=True)
+@pytest.mark.parametrize("routing", [False, True])
+def test_any_estimator_with_partial_fit_can_be_compared(permuted, estimator, routing, capsys):
+    with sklearn.config_context(enable_metadata_routing=routing):
+        result = evaluate_stream(
+            estimator, (task for task in permuted), epochs=20, name="mine", verbose=True
+        )
     assert result.matrix.shape == (3, 3)
     assert result.matrix[0, 0] > 0.5
     assert_allclose(result.baseline, 0.1)
     assert result.estimator is None
+    assert result.name == "mine"
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 3
-    assert printed[-1].startswith("task 3 of 3 (2) learned in ")
-    assert f"{result.matrix[-1].mean():.3f}" in printed[-1]
+    assert re.fullmatch(
+        rf"mine: task 3 of 3 \(2\) learned in \d+\.\d s, accuracy {result.matrix[2, 2]:.3f}, "
+        rf"average so far {result.matrix[-1].mean():.3f}",
+        printed[-1],
+    )
 
 
-def test_data_frames_keep_their_names(split):
-    frames = [
+def as_pandas(X):
+    return pd.DataFrame(X).add_prefix("x")
+
+
+def as_polars(X):
+    return pl.DataFrame(X, schema=[f"x{k}" for k in range(X.shape[1])])
+
+
+@pytest.mark.parametrize("container", [as_pandas, as_polars, sparse.csr_array])
+@pytest.mark.parametrize("estimator", [network(max_iter=2), SGDClassifier(random_state=0)])
+def test_rows_in_any_container(split, container, estimator):
+    rows = [
+        task._replace(X_train=container(task.X_train), X_test=container(task.X_test))
+        for task in split
+    ]
+    result = evaluate_stream(estimator, rows, return_estimator=True)
+    assert_allclose(result.matrix, evaluate_stream(estimator, split).matrix, atol=0.02)
+    if container is not sparse.csr_array:
+        assert result.estimator.feature_names_in_[0] == "x0"
+
+
+@pytest.mark.parametrize("estimator", [network(max_iter=5), SGDClassifier(random_state=0)])
+@pytest.mark.parametrize("series", [np.asarray, pd.Series, pl.Series], ids=["numpy", "pd", "pl"])
+def test_string_labels(split, estimator, series):
+    names = np.array("zero one two three four five six seven eight nine".split())
+    named = [
         task._replace(
-            X_train=pd.DataFrame(task.X_train).add_prefix("x"),
-            X_test=pd.DataFrame(task.X_test).add_prefix("x"),
+            id=f"task {task.id}",
+            y_train=series(names[task.y_train]),
+            y_test=series(names[task.y_test]),
         )
         for task in split
     ]
-    result = evaluate_stream(network(max_iter=1), frames, return_estimator=True)
-    assert result.estimator.feature_names_in_[0] == "x0"
+    result = evaluate_stream(estimator, named, known_task=True)
+    assert result.task_ids[0] == "task 0"
+    assert (np.diag(result.matrix) > 0.7).all()
+
+
+@pytest.mark.parametrize(
+    "estimator", [network(max_iter=5), SGDClassifier(random_state=0), GaussianNB(var_smoothing=0.1)]
+)
+def test_tasks_of_one_class_and_of_few_test_rows(estimator):
+    tasks = make_split_tasks(*load_digits(return_X_y=True), classes_per_task=1, random_state=0)
+    tasks = [t._replace(X_test=t.X_test[: k + 1], y_test=t.y_test[: k + 1])
+             for k, t in enumerate(tasks)]  # fmt: skip
+    result = evaluate_stream(estimator, tasks)
+    assert result.matrix[0, 0] == 1
+    assert np.isfinite(result.matrix).all()
+    assert (result.matrix * np.arange(1, 11) % 1 < 1e-9).all()  # shares of the rows of each task
+
+
+def test_what_cannot_be_evaluated_is_named(split):
+    with pytest.raises(TypeError, match=r"Pipeline has no partial_fit: .* a .*ContinualPipeline"):
+        evaluate_stream(make_pipeline(StandardScaler(), network()), split)
+    with pytest.raises(TypeError, match="LogisticRegression has no partial_fit: only such"):
+        evaluate_stream(LogisticRegression(), split)
+    with pytest.raises(ValueError, match="at least one task"):
+        evaluate_stream(network(), [])
+    with pytest.raises(ValueError, match="Task 'b' has no test rows"):
+        evaluate_stream(network(), [split[0]._replace(id="b", X_test=[], y_test=[])])
