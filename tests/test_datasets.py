@@ -450,6 +450,16 @@ def test_importing_needs_neither_torch_nor_matplotlib(module):
     assert done.stdout.strip() == "set()"
 
 
+def test_subpackages_are_names_of_the_package_and_need_no_torch_either():
+    code = (
+        "import sys, skewc\n"
+        "assert skewc.metrics.average_accuracy([[1.0]]) == 1\n"
+        "assert skewc.pipeline.make_continual_pipeline and skewc.model_selection.TaskScorer\n"
+        "assert skewc.datasets.Task and 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_estimator_is_a_name_of_the_package():
     import skewc
 

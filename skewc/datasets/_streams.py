@@ -131,7 +131,7 @@ def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, rand
     Parameters
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Numeric rows. Their dtype is kept.
+        Numeric rows. Their dtype is kept, and the column names of a data frame.
 
     y : array-like of shape (n_samples,)
         Class labels.
@@ -172,7 +172,7 @@ def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, rand
     >>> [task.id for task in tasks], tasks[1].X_train.shape, tasks[1].X_test.shape
     ([0, 1, 2, 3, 4], (500, 64), (450, 64))
     """
-    X, y = _check_rows(X, y, accept_sparse="csr", dtype="numeric")
+    frame, (X, y) = X, _check_rows(X, y, accept_sparse="csr", dtype="numeric")
     _check_count("n_tasks", n_tasks)
     rng = check_random_state(random_state)
     train, test = _split(y, test_size, rng)
@@ -181,7 +181,7 @@ def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, rand
         order = np.arange(X.shape[1]) if k == 0 else rng.permutation(X.shape[1])
         rows = _draw(train, n_samples, rng)
         tasks.append(Task(k, X[rows][:, order], y[rows], X[test][:, order], y[test]))
-    return tasks
+    return _named_like(frame, tasks)
 
 
 def make_rotated_tasks(
@@ -204,6 +204,7 @@ def make_rotated_tasks(
     ----------
     X : array-like of shape (n_samples, n_features)
         Images, a row of pixels each. float32 stays float32, other numbers become float64.
+        The column names of a data frame are kept.
 
     y : array-like of shape (n_samples,)
         Class labels.
@@ -249,7 +250,7 @@ def make_rotated_tasks(
     >>> len(tasks), tasks[1].X_train.shape
     (3, (1347, 64))
     """
-    X, y = _check_rows(X, y, dtype=[np.float64, np.float32])
+    frame, (X, y) = X, _check_rows(X, y, dtype=[np.float64, np.float32])
     shape = check_image_shape(image_shape, X.shape[1])
     angles = np.asarray(angles, dtype=float)
     if angles.ndim != 1 or not angles.size or not np.isfinite(angles).all():
@@ -261,7 +262,7 @@ def make_rotated_tasks(
         rows = _draw(train, n_samples, rng)
         turned = (_rotate(X[part], angle, shape) for part in (rows, test))
         tasks.append(Task(k, next(turned), y[rows], next(turned), y[test]))
-    return tasks
+    return _named_like(frame, tasks)
 
 
 def make_split_tasks(
@@ -272,7 +273,7 @@ def make_split_tasks(
     Parameters
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Numeric rows. Their dtype is kept.
+        Numeric rows. Their dtype is kept, and the column names of a data frame.
 
     y : array-like of shape (n_samples,)
         Class labels.
@@ -313,7 +314,7 @@ def make_split_tasks(
     >>> [sorted({*task.y_train.tolist()}) for task in tasks]
     [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     """
-    X, y = _check_rows(X, y, accept_sparse="csr", dtype="numeric")
+    frame, (X, y) = X, _check_rows(X, y, accept_sparse="csr", dtype="numeric")
     if scenario not in ("class", "domain"):
         raise ValueError(f"scenario must be 'class' or 'domain'; got {scenario!r}.")
     _check_count("classes_per_task", classes_per_task, at_least=2 if scenario == "domain" else 1)
@@ -329,7 +330,7 @@ def make_split_tasks(
     for k in range(len(classes) // classes_per_task):
         of_task, of_test = (part[codes[part] // classes_per_task == k] for part in (train, test))
         tasks.append(Task(k, X[of_task], labels[of_task], X[of_test], labels[of_test]))
-    return tasks
+    return _named_like(frame, tasks)
 
 
 def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state=None):
@@ -348,7 +349,8 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
-        Numeric rows. float32 stays float32, other numbers become float64.
+        Numeric rows. float32 stays float32, other numbers become float64. The column names
+        of a data frame are kept.
 
     y : array-like of shape (n_samples,)
         Class labels.
@@ -388,7 +390,7 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
     >>> [round(float(task.X_train[:, 0].mean()), 1) for task in tasks]
     [14.6, 18.2, 19.8]
     """
-    X, y = _check_rows(X, y, dtype=[np.float64, np.float32])
+    frame, (X, y) = X, _check_rows(X, y, dtype=[np.float64, np.float32])
     _check_count("n_tasks", n_tasks)
     if not isinstance(drift, Real) or not 0 <= drift < float("inf"):
         raise ValueError(f"drift must be a finite number >= 0; got {drift!r}.")
@@ -413,7 +415,7 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
             for part in (rows, test_rows)
         )
         tasks.append(Task(k, next(moved), y[rows], next(moved), y[test_rows]))
-    return tasks
+    return _named_like(frame, tasks)
 
 
 def load_fashion_mnist(path=None):
@@ -539,10 +541,29 @@ def _concatenate(blocks):
     """Stack rows, whatever kind of container holds them."""
     if any(map(sparse.issparse, blocks)):
         return sparse.vstack(blocks, format="csr")
-    library = type(blocks[0]).__module__.partition(".")[0]
-    if library in ("pandas", "polars"):
+    library = _library(blocks[0])
+    if library and type(blocks[0]).__name__ in ("DataFrame", "Series"):
         return import_module(library).concat(blocks)
     return np.concatenate(blocks)
+
+
+def _library(X) -> str | None:
+    """Name of the data frame library that X comes from."""
+    library = type(X).__module__.partition(".")[0]
+    return library if library in ("pandas", "polars") else None
+
+
+def _named_like(X, tasks: list[Task]) -> list[Task]:
+    """Tasks whose rows have the column names of X, where it is a data frame."""
+    library, columns = _library(X), getattr(X, "columns", None)
+    if library is None:
+        return tasks
+    frame = import_module(library).DataFrame
+    names = {"columns" if library == "pandas" else "schema": columns}
+    return [
+        task._replace(X_train=frame(task.X_train, **names), X_test=frame(task.X_test, **names))
+        for task in tasks
+    ]
 
 
 def _read_idx(folder: Path, name: str, n_dims: int) -> np.ndarray:
