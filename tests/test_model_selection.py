@@ -1,5 +1,6 @@
 import re
 
+import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -156,17 +157,24 @@ def test_a_search_with_the_folds_and_the_scorer_for_tasks(split):
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
-def test_parallel_searches_score_as_serial_ones(permuted, backend):
-    import joblib
-
-    X, y, ids = stack_tasks(permuted)
-    scores = []
+@pytest.mark.parametrize("routing", [False, True])
+def test_parallel_searches_score_as_serial_ones(permuted, backend, routing):
+    X, y, ids = (part[:600] for part in stack_tasks(permuted))
+    found = []
     for jobs in (1, 2):
-        search = GridSearchCV(network(max_iter=3), {"ewc_lambda": [0, 30]}, cv=2, n_jobs=jobs)
-        with joblib.parallel_config(backend):
-            search.fit(X[:600], y[:600], task_id=ids[:600])
-        scores.append(search.best_score_)
-    assert scores[0] == scores[1]
+        search = GridSearchCV(
+            make_pipeline(StandardScaler(), network(max_iter=3)),
+            {LAMBDA: [0, 30]},
+            cv=2,
+            n_jobs=jobs,
+        )
+        with (
+            sklearn.config_context(enable_metadata_routing=routing),
+            joblib.parallel_config(backend),
+        ):
+            search.fit(X, y, **{"task_id" if routing else "ewcclassifier__task_id": ids})
+        found.append((search.best_score_, search.best_params_))
+    assert found[0] == found[1]
 
 
 # Streams
