@@ -69,6 +69,11 @@ class ContinualPipeline(Pipeline):
     --------
     make_continual_pipeline : Make one without naming the steps.
 
+    Notes
+    -----
+    What the first task does not show, frozen transformers do not know: scikit-learn's
+    scalers leave a feature that was constant there as it is, however it varies later.
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris

@@ -614,7 +614,7 @@ def _some(n: int) -> range:
 
 def _room_for(names) -> float:
     """Inches to add to a figure for names of that length."""
-    return min(0.07 * max(0, max(map(len, names)) - 4), 2.5)
+    return min(0.07 * max(0, max(map(len, names)) - 5), 2.5)
 
 
 def _name_ticks(ax, axes: str, names) -> None:
@@ -622,7 +622,7 @@ def _name_ticks(ax, axes: str, names) -> None:
     shown = _some(len(names))
     for axis in axes:
         getattr(ax, f"set_{axis}ticks")(shown, [names[k] for k in shown])
-    if max(map(len, names)) > 4:
+    if max(map(len, names)) > 5:
         ax.tick_params(axis="x", labelrotation=45)
         for label in ax.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
