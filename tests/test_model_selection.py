@@ -177,6 +177,24 @@ def test_parallel_searches_score_as_serial_ones(permuted, backend, routing):
     assert found[0] == found[1]
 
 
+def test_the_scorer_is_one_of_several(split):
+    X, y, ids = stack_tasks(split)
+    scoring = {"known": TaskScorer(known_task=True), "all": TaskScorer(), "plain": "accuracy"}
+    with sklearn.config_context(enable_metadata_routing=True):
+        found = cross_validate(
+            network(max_iter=5), X, y, cv=TaskStratifiedKFold(2), scoring=scoring,
+            params={"task_id": ids}, return_estimator=True, return_indices=True,
+            error_score="raise",
+        )  # fmt: skip
+    for k, (clf, rows) in enumerate(zip(found["estimator"], found["indices"]["test"], strict=True)):
+        for name, told in [("known", {"task_id": ids[rows]}), ("all", {})]:
+            right = clf.predict(X[rows], **told) == y[rows]
+            by_hand = np.mean([right[ids[rows] == task].mean() for task in range(5)])
+            assert found[f"test_{name}"][k] == pytest.approx(by_hand)
+        assert found["test_plain"][k] == clf.score(X[rows], y[rows])
+    assert (found["test_known"] > found["test_all"]).all()
+
+
 # Streams
 
 
