@@ -41,7 +41,7 @@ warnings.simplefilter("ignore", ConvergenceWarning)
 sklearn.set_config(enable_metadata_routing=True)
 
 QUICK = "--quick" in sys.argv
-N_TASKS, EPOCHS = 5, 5 if QUICK else 25
+N_TASKS, EPOCHS = 5, 3 if QUICK else 25
 LAMBDAS = [0, 10] if QUICK else [0, 10, 30, 100]
 SCALE = FunctionTransformer(lambda pixels: pixels / 16)  # to [0, 1]
 FIGURES = Path(__file__).parent / "figures"

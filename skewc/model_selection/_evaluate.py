@@ -174,13 +174,8 @@ def evaluate_stream(
             for _ in range(epochs):
                 estimator.partial_fit(task.X_train, task.y_train, classes=classes)
         learned = perf_counter()
-        for j, other in enumerate(tasks):
-            tell = known_task and knows_tasks and j <= i
-            with np.errstate(divide="ignore"):  # GaussianNB: log 0 for classes yet to come
-                predicted = estimator.predict(
-                    other.X_test, **({"task_id": other.id} if tell else {})
-                )
-            matrix[i, j] = accuracy_score(other.y_test, predicted)
+        told = i + 1 if known_task and knows_tasks else 0
+        matrix[i] = [_accuracy(estimator, other, j < told) for j, other in enumerate(tasks)]
         fit_times[i], score_times[i] = learned - start, perf_counter() - learned
         if verbose:
             print(
@@ -198,6 +193,13 @@ def evaluate_stream(
         score_times=score_times,
         estimator=estimator if return_estimator else None,
     )
+
+
+def _accuracy(estimator, task, told: bool) -> float:
+    """Accuracy on the test rows of a task, which is told or not."""
+    more = {"task_id": task.id} if told else {}
+    with np.errstate(divide="ignore"):  # GaussianNB: log 0 for classes yet to come
+        return accuracy_score(task.y_test, estimator.predict(task.X_test, **more))
 
 
 def _check_learns_in_parts(estimator) -> None:
