@@ -12,18 +12,11 @@ from sklearn.exceptions import ConvergenceWarning
 from streams import all_streams
 
 from skewc import EWCClassifier
+from skewc.datasets import stack_tasks
+from skewc.metrics import average_accuracy
+from skewc.model_selection import evaluate_stream
 
 LAMBDAS = [0, 1, 10, 30, 100, 300, 1000, 3000, 10_000]
-
-
-def learn(tasks, known, **parameters):
-    """Average test accuracy over all tasks after learning them in order."""
-    clf = EWCClassifier(**parameters)
-    for k, (X, y, _, _) in enumerate(tasks):
-        clf.partial_fit(X, y, task_id=k)
-    return np.mean(
-        [clf.score(X, y, task_id=k if known else None) for k, (_, _, X, y) in enumerate(tasks)]
-    )
 
 
 def joint(tasks, known, **parameters):
@@ -32,14 +25,14 @@ def joint(tasks, known, **parameters):
     Where the task is known, it trains and predicts among all classes, then answers
     among the task's own.
     """
-    clf = EWCClassifier(**parameters)
-    clf.fit(np.concatenate([t[0] for t in tasks]), np.concatenate([t[1] for t in tasks]))
+    X, y, _ = stack_tasks(tasks)
+    clf = EWCClassifier(**parameters).fit(X, y)
     scores = []
-    for _, y_train, X, y in tasks:
-        logits = clf.predict_log_proba(X)
+    for task in tasks:
+        logits = clf.predict_log_proba(task.X_test)
         if known:
-            logits = np.where(np.isin(clf.classes_, y_train), logits, -np.inf)
-        scores.append(np.mean(clf.classes_[logits.argmax(axis=1)] == y))
+            logits = np.where(np.isin(clf.classes_, task.y_train), logits, -np.inf)
+        scores.append(np.mean(clf.classes_[logits.argmax(axis=1)] == task.y_test))
     return np.mean(scores)
 
 
@@ -54,7 +47,10 @@ def main(seeds=3):
             results.setdefault((name, "joint"), {}).setdefault("joint", []).append(together)
             for penalty in ("running_sum", "per_task"):
                 for value in LAMBDAS:
-                    accuracy = learn(tasks, known, ewc_lambda=value, penalty=penalty, **parameters)
+                    clf = EWCClassifier(ewc_lambda=value, penalty=penalty, **parameters)
+                    accuracy = average_accuracy(
+                        evaluate_stream(clf, tasks, known_task=known).matrix
+                    )
                     results.setdefault((name, penalty), {}).setdefault(value, []).append(accuracy)
                 row = [results[name, penalty][v][-1] for v in LAMBDAS]
                 print(seed, name, penalty, *(f"{a:.3f}" for a in row), f"joint {together:.3f}")

@@ -9,10 +9,12 @@ Run with ``python benchmarks/silent_units.py``; writes results/silent_units.md.
 from pathlib import Path
 
 import numpy as np
-from streams import digits, permuted
+from streams import permuted_digits
 
 import skewc._curvature
 from skewc import EWCClassifier
+from skewc.metrics import average_accuracy
+from skewc.model_selection import evaluate_stream
 
 SHARES = [0, 1e-6, 1e-3, 1e-2, 1e-1]
 LAMBDAS = [10, 30, 100]
@@ -20,21 +22,19 @@ LAMBDAS = [10, 30, 100]
 
 def unchanged(seed, **parameters):
     """Share of the first task's predictions that the second task leaves alone."""
-    (X, y, *_), (X2, y2, *_) = permuted(digits(), 2, None, np.random.RandomState(seed))
+    first, second = permuted_digits(2, seed)
     clf = EWCClassifier(
         ewc_lambda=1e12, max_iter=20, batch_size=32, random_state=seed, **parameters
     )
-    before = clf.partial_fit(X, y).predict(X)
-    return np.mean(clf.partial_fit(X2, y2).predict(X) == before)
+    before = clf.partial_fit(first.X_train, first.y_train).predict(first.X_train)
+    after = clf.partial_fit(second.X_train, second.y_train).predict(first.X_train)
+    return np.mean(after == before)
 
 
 def average(seed, ewc_lambda):
     """Average accuracy after five tasks."""
-    tasks = permuted(digits(), 5, None, np.random.RandomState(seed))
     clf = EWCClassifier(ewc_lambda=ewc_lambda, max_iter=50, batch_size=32, random_state=seed)
-    for k, (X, y, _, _) in enumerate(tasks):
-        clf.partial_fit(X, y, task_id=k)
-    return np.mean([clf.score(X, y) for _, _, X, y in tasks])
+    return average_accuracy(evaluate_stream(clf, permuted_digits(5, seed)).matrix)
 
 
 def main():

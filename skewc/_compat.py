@@ -2,6 +2,7 @@
 
 from sklearn.base import _fit_context
 from sklearn.pipeline import _name_estimators
+from sklearn.utils import _safe_indexing
 from sklearn.utils._param_validation import Interval, Options, StrOptions
 from sklearn.utils.validation import _check_sample_weight
 
@@ -25,5 +26,6 @@ __all__ = [
     "_check_sample_weight",
     "_fit_context",
     "_name_estimators",
+    "_safe_indexing",
     "with_callbacks",
 ]

@@ -5,18 +5,30 @@ from __future__ import annotations
 import copy
 from inspect import signature
 
+from sklearn import get_config
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
+from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from skewc._compat import _name_estimators
 
 __all__ = ["ContinualPipeline", "make_continual_pipeline"]
 
 
-def _final_learns_in_parts(pipeline) -> bool:
-    final = pipeline.steps[-1][1]
-    return final not in (None, "passthrough") and hasattr(final, "partial_fit")
+def _final_has(method: str):
+    """Make a check whether the last step of a pipeline has a method."""
+
+    def check(pipeline) -> bool:
+        final = pipeline.steps[-1][1]
+        return not _passes_through(final) and hasattr(final, method)
+
+    return check
+
+
+def _passes_through(step) -> bool:
+    return step is None or isinstance(step, str)
 
 
 class ContinualPipeline(Pipeline):
@@ -57,6 +69,11 @@ class ContinualPipeline(Pipeline):
     --------
     make_continual_pipeline : Make one without naming the steps.
 
+    Notes
+    -----
+    What the first task does not show, frozen transformers do not know: scikit-learn's
+    scalers leave a feature that was constant there as it is, however it varies later.
+
     Examples
     --------
     >>> from sklearn.datasets import load_iris
@@ -85,8 +102,8 @@ class ContinualPipeline(Pipeline):
         super().__init__(steps, transform_input=transform_input, memory=memory, verbose=verbose)
         self.update_transformers = update_transformers
 
-    @available_if(_final_learns_in_parts)
-    def partial_fit(self, X, y=None, task_id=None, **params):
+    @available_if(_final_has("partial_fit"))
+    def partial_fit(self, X, y=None, task_id=None, *, classes=None, **params):
         """Learn one more task, or another chunk of the latest one.
 
         Parameters
@@ -99,11 +116,16 @@ class ContinualPipeline(Pipeline):
 
         task_id : str or number, or array-like of shape (n_samples,), default=None
             The task of all rows, or of each. Passed to the last step where its
-            `partial_fit` takes it.
+            `partial_fit` takes it (with metadata routing on: to all steps that request
+            it), else left out.
+
+        classes : array-like of shape (n_classes,), default=None
+            All classes that may ever come, for the last step.
 
         **params : dict
-            Parameters of the last step's `partial_fit`, such as `classes` and
-            `sample_weight`, and, as ``<step>__<parameter>``, of other steps.
+            Parameters of the last step's `partial_fit`, such as `sample_weight`, and, as
+            ``<step>__<parameter>``, of other steps. With metadata routing on: metadata,
+            which goes to the steps that request it.
 
         Returns
         -------
@@ -113,41 +135,149 @@ class ContinualPipeline(Pipeline):
         Raises
         ------
         ValueError
-            If a parameter is meant for a step that does not exist. The transformers are
-            then what they were before, as they are after any call that fails.
+            If a parameter is meant for a step that does not exist. After this as after any
+            other error, each step is what it was before the call.
         """
         self._validate_steps()
-        by_step = self._params_by_step(params)
+        if task_id is not None and self._wants_task_id():
+            params["task_id"] = task_id
+        routed = self._route(params)
+        draft = copy.copy(self)
+        draft.steps = list(self.steps)
         first = not self.__sklearn_is_fitted__()
-        steps = []
-        for name, transformer in self.steps[:-1]:
-            if transformer not in (None, "passthrough"):
-                more = by_step[name]
-                if first:
-                    transformer = clone(transformer)
-                    X = transformer.fit_transform(X, y, **more)
-                else:
-                    if self.update_transformers and hasattr(transformer, "partial_fit"):
-                        transformer = copy.deepcopy(transformer).partial_fit(X, y, **more)
-                    X = transformer.transform(X)
-            steps.append((name, transformer))
+        for k, (name, transformer) in enumerate(self.steps[:-1]):
+            if not _passes_through(transformer):
+                more = draft._get_metadata_for_step(
+                    step_idx=k, step_params=routed[name], all_params=params
+                )
+                X, transformer = self._transform_by(transformer, X, y, more, first=first)
+                draft.steps[k] = name, transformer
         name, final = self.steps[-1]
-        if task_id is not None and takes_task_id(final.partial_fit):
-            by_step[name]["task_id"] = task_id
-        final.partial_fit(X, y, **by_step[name])
-        self.steps = [*steps, (name, final)]
+        more = draft._get_metadata_for_step(
+            step_idx=len(self.steps) - 1, step_params=routed[name], all_params=params
+        )["partial_fit"]
+        if classes is not None:
+            more = {**more, "classes": classes}
+        _partial_fit_or_restore(final, X, y, more)
+        self.steps = draft.steps
         return self
 
-    def _params_by_step(self, params: dict) -> dict[str, dict]:
-        """Sort parameters by step; those without a step's name are for the last."""
+    def _transform_by(self, transformer, X, y, more, *, first):
+        """Return the transformed rows, and the transformer that a new copy has become."""
+        if first:
+            transformer = clone(transformer)
+            if hasattr(transformer, "fit_transform"):
+                return transformer.fit_transform(X, y, **more["fit_transform"]), transformer
+            transformer.fit(X, y, **more["fit"])
+        elif self.update_transformers and hasattr(transformer, "partial_fit"):
+            transformer = copy.deepcopy(transformer).partial_fit(X, y, **more["partial_fit"])
+        return transformer.transform(X, **more["transform"]), transformer
+
+    def _wants_task_id(self) -> bool:
+        if get_config()["enable_metadata_routing"]:
+            return bool(self.get_metadata_routing().consumes("partial_fit", ["task_id"]))
+        return takes_task_id(self.steps[-1][1].partial_fit)
+
+    def _route(self, params: dict):
+        """Sort parameters by step and method; those without a step's name are for the last."""
+        if get_config()["enable_metadata_routing"]:
+            return process_routing(self, "partial_fit", **params)
+        if self.transform_input is not None:
+            raise ValueError(
+                "transform_input needs metadata routing: "
+                "sklearn.set_config(enable_metadata_routing=True)."
+            )
         by_step = {name: {} for name, _ in self.steps}
         for key, value in params.items():
-            name, _, parameter = key.rpartition("__")
-            name = name or self.steps[-1][0]
+            name, separator, parameter = key.partition("__")
+            if not separator:
+                name, parameter = self.steps[-1][0], key
             if name not in by_step:
                 raise ValueError(f"{key!r} is for a step {name!r}, but the steps are {[*by_step]}.")
             by_step[name][parameter] = value
-        return by_step
+        learning = ("fit", "fit_transform", "partial_fit")
+        return {
+            name: {**dict.fromkeys(learning, own), "transform": {}} for name, own in by_step.items()
+        }
+
+    def get_metadata_routing(self):
+        """Get what each step requests, `partial_fit` included.
+
+        Returns
+        -------
+        MetadataRouter
+            That of Pipeline, with routes for `partial_fit`.
+        """
+        router = super().get_metadata_routing()
+        *transformers, (final, _) = self.steps
+        callees = {final: ["partial_fit"]}
+        for name, transformer in transformers:
+            callees[name] = ["transform"]
+            fits = ["fit_transform"] if hasattr(transformer, "fit_transform") else ["fit"]
+            callees[name] += fits + ["partial_fit"] * bool(self.update_transformers)
+        for name, route in router:
+            for callee in callees[name]:
+                route.mapping.add(caller="partial_fit", callee=callee)
+        return router
+
+    @available_if(_final_has("score"))
+    def score(self, X, y=None, sample_weight=None, **params):
+        """Score the transformed rows by the last step.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Test rows, as the first step takes them.
+
+        y : array-like of shape (n_samples,), default=None
+            True labels.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, passed on if given.
+
+        **params : dict
+            Parameters of the last step's `score`, such as `task_id`. (Pipeline drops them
+            unless metadata routing is on.)
+
+        Returns
+        -------
+        float
+            What the last step's `score` returns.
+        """
+        if not params or get_config()["enable_metadata_routing"]:
+            return super().score(X, y, sample_weight=sample_weight, **params)
+        check_is_fitted(self)
+        for _, transformer in self.steps[:-1]:
+            if not _passes_through(transformer):
+                X = transformer.transform(X)
+        if sample_weight is not None:
+            params["sample_weight"] = sample_weight
+        return self.steps[-1][1].score(X, y, **params)
+
+    def __getitem__(self, ind):
+        """Return a step, or for a slice a pipeline of the same kind."""
+        part = super().__getitem__(ind)
+        if isinstance(ind, slice):
+            part.update_transformers = self.update_transformers
+        return part
+
+
+def _partial_fit_or_restore(estimator, X, y, params: dict) -> None:
+    """Call `partial_fit`; what fails half way leaves the estimator as it was."""
+    before = copy.deepcopy(vars(estimator))
+    try:
+        estimator.partial_fit(X, y, **params)
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def final_step(estimator):
+    """Return the last step of a pipeline, also of nested ones, else the estimator itself."""
+    while isinstance(estimator, Pipeline):
+        estimator = estimator.steps[-1][1]
+    return estimator
 
 
 def takes_task_id(method) -> bool:

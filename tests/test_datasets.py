@@ -324,21 +324,35 @@ def test_stack_keeps_the_kind():
     ]
     X, y, task_id = stack_tasks(frames)
     pd.testing.assert_frame_equal(
-        X.reset_index(drop=True), pd.DataFrame({"a": [0, 1, 1, 1], "b": ["x", "y"] * 2})
+        X.reset_index(drop=True), pd.DataFrame({"a": [0, 1, 1, 1], "b": ["x", "x", "y", "y"]})
     )
     assert isinstance(y, pd.Series)
-    assert task_id.tolist() == [0, 0, 1, 1]
+    assert task_id.tolist() == [0, 1, 0, 1]
     blocks = [sparse.csc_array(np.eye(2) * k) for k in (1, 2)]
     X, _, _ = stack_tasks([Task(k, block, [0, 1], [], []) for k, block in enumerate(blocks)])
     assert X.format == "csr"
-    np.testing.assert_array_equal(X.toarray(), np.vstack([np.eye(2), 2 * np.eye(2)]))
+    np.testing.assert_array_equal(X.toarray(), [[1, 0], [2, 0], [0, 1], [0, 2]])
 
 
 @pytest.mark.parametrize("ids", [["b", "a"], [3, 1], [0.5, 1.5], [0, "a"]])
 def test_stacked_ids_stay_what_they_were(ids):
     tasks = [Task(i, [[0.0]] * (k + 1), [0] * (k + 1), [], []) for k, i in enumerate(ids)]
     _, _, task_id = stack_tasks(tasks)
-    assert task_id.tolist() == [ids[0], ids[1], ids[1]]
+    assert task_id.tolist() == [ids[1], ids[0], ids[1]]
+
+
+@pytest.mark.parametrize("sizes", [(100, 100, 100), (10, 200, 55), (1, 1), (7,)])
+def test_any_run_of_stacked_rows_holds_every_task_in_proportion(sizes):
+    tasks = [
+        Task(k, np.c_[np.full(n, k), np.arange(n)], np.zeros(n), [], [])
+        for k, n in enumerate(sizes)
+    ]
+    X, _, task_id = stack_tasks(tasks)
+    for k, n in enumerate(sizes):
+        np.testing.assert_array_equal(X[task_id == k], tasks[k].X_train)  # in their own order
+        for share in (0.2, 0.4, 0.6, 0.8):
+            before = task_id[: round(share * len(X))]
+            assert abs(np.sum(before == k) - share * n) <= 1.5
 
 
 def test_stack_errors():
@@ -434,6 +448,16 @@ def test_importing_needs_neither_torch_nor_matplotlib(module):
     code = f"import sys, {module}; print({{'torch', 'matplotlib'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_subpackages_are_names_of_the_package_and_need_no_torch_either():
+    code = (
+        "import sys, skewc\n"
+        "assert skewc.metrics.average_accuracy([[1.0]]) == 1\n"
+        "assert skewc.pipeline.make_continual_pipeline and skewc.model_selection.TaskScorer\n"
+        "assert skewc.datasets.Task and 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_estimator_is_a_name_of_the_package():

@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skewc import EWCClassifier
 from skewc.metrics import (
@@ -15,6 +19,7 @@ from skewc.metrics import (
     RestoringForceDisplay,
     TaskAccuracyDisplay,
 )
+from skewc.pipeline import make_continual_pipeline
 
 matplotlib.use("Agg")
 NAN = np.nan
@@ -134,10 +139,40 @@ def test_cell_texts_can_be_read():
     display = AccuracyMatrixDisplay.from_matrix([[1.0, 0.0], [0.0, 1.0]])
     assert display.text_[0, 0].get_color() == "black"  # on yellow
     assert display.text_[0, 1].get_color() == "white"  # on dark violet
-    large = AccuracyMatrixDisplay.from_matrix(np.ones((20, 20)), ax=Figure().subplots())
+    large = AccuracyMatrixDisplay.from_matrix(np.ones((14, 14)), ax=Figure().subplots())
     large.figure_.canvas.draw()
-    cell = large.ax_.get_window_extent().width / 20
-    assert large.text_[0, 0].get_window_extent().width < cell
+    cell = large.ax_.get_window_extent().width / 14
+    assert 0.5 * cell < large.text_[0, 0].get_window_extent().width < cell
+    huge = AccuracyMatrixDisplay.from_matrix(np.ones((40, 40)))
+    assert (huge.text_ == None).all()  # noqa: E711
+    assert max(huge.figure_.get_size_inches()) < 10
+
+
+@pytest.mark.parametrize("display", [AccuracyMatrixDisplay, TaskAccuracyDisplay])
+@pytest.mark.parametrize("n_tasks", [1, 5, 30])
+@pytest.mark.parametrize("name", ["{}", "hospital in the northern region {}"])
+def test_names_neither_overlap_nor_leave_the_figure(display, n_tasks, name):
+    rng = np.random.RandomState(0)
+    names = [name.format(k) for k in range(n_tasks)]
+    shown = display.from_matrix(rng.uniform(size=(n_tasks, n_tasks)), task_ids=names)
+    shown.figure_.canvas.draw()
+    ticks = shown.ax_.get_xticklabels()
+    assert len(ticks) == min(n_tasks, 15)
+    assert [t.get_text() for t in ticks] == names[:: 2 if n_tasks == 30 else 1]
+    figure = shown.figure_.bbox
+    for label in [*ticks, *shown.ax_.get_yticklabels()]:
+        box = label.get_window_extent()
+        assert figure.x0 <= box.x0 and figure.y0 <= box.y0 and box.x1 <= figure.x1
+    # Where the labels end, one beside the other, there is room for a line of text.
+    ends = [t.get_window_extent().x1 for t in ticks]
+    if name == "{}":
+        starts = [t.get_window_extent().x0 for t in ticks]
+        assert all(end < start for end, start in zip(ends, starts[1:], strict=False))
+    else:
+        assert all(t.get_rotation() == 45 for t in ticks)
+        height = 10 / 72 * shown.figure_.dpi
+        assert (np.diff(ends) > height).all()
+    assert shown.ax_.get_window_extent().width > 0.3 * figure.width
 
 
 def test_colour_bar_is_optional():
@@ -197,7 +232,7 @@ def test_boxes_show_the_importances_above_zero():
     assert display.ax_.get_yscale() == "log"
     # 2 of 8 coefficients and both intercepts of the first layer are 0; the second has none.
     shares = {text.get_position()[0]: text.get_text() for text in display.ax_.texts}
-    assert shares == {-0.2: "25.0% at 0", 0.2: "100.0% at 0"}
+    assert shares == {-0.2: "25.0%\nat 0", 0.2: "100.0%\nat 0"}
     labels = [t.get_text() for t in display.ax_.get_xticklabels()]
     assert labels == ["layer 1\n4 → 2", "layer 2\n2 → 1"]
 
@@ -205,7 +240,7 @@ def test_boxes_show_the_importances_above_zero():
 def test_importances_that_are_all_zero_can_be_drawn():
     display = ImportanceDisplay([np.zeros((4, 3))], [np.zeros(3)]).plot()
     display.figure_.canvas.draw()
-    assert [text.get_text() for text in display.ax_.texts] == ["100.0% at 0"] * 2
+    assert [text.get_text() for text in display.ax_.texts] == ["100.0%\nat 0"] * 2
 
 
 @pytest.mark.parametrize(
@@ -241,6 +276,32 @@ def test_importance_of_an_estimator(clf):
         ]:
             positive = blocks[layer][blocks[layer] > 0]
             assert boxes["medians"][layer].get_ydata()[0] == pytest.approx(np.median(positive))
+
+
+@pytest.mark.parametrize("make", [make_pipeline, make_continual_pipeline])
+@pytest.mark.parametrize("display", [ImportanceDisplay, RestoringForceDisplay])
+def test_pipelines_are_drawn_by_their_last_step(clf, make, display):
+    of_pipeline = display.from_estimator(make(StandardScaler(), make("passthrough", clf)))
+    assert not differing(vars(of_pipeline), vars(display.from_estimator(clf)))
+
+
+def differing(a, b):
+    """Name the data in which two displays differ."""
+    data = ("coef_importances", "intercept_importances", "importances")
+    return [
+        key
+        for key in {*a, *b} & {*data}
+        if not all(np.array_equal(x, y) for x, y in zip(a[key], b[key], strict=True))
+    ]
+
+
+@pytest.mark.parametrize("display", [ImportanceDisplay, RestoringForceDisplay])
+def test_other_estimators_are_refused(display):
+    for other in (SGDClassifier(), make_pipeline(StandardScaler(), SGDClassifier())):
+        with pytest.raises(TypeError, match=r"of an EWCClassifier, or .* got (SGD|Pipe)"):
+            display.from_estimator(other)
+    with pytest.raises(NotFittedError):
+        display.from_estimator(make_pipeline(StandardScaler(), EWCClassifier()))
 
 
 # RestoringForceDisplay

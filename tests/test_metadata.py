@@ -1,8 +1,12 @@
 """Where `task_id` goes in scikit-learn: one row for each way, with routing off and on.
 
-The user guide shows this table. Each entry names the methods of the estimator that must
-have been called with ids of the right length, and no id lost on the way.
+The user guide shows this table. Each cell names the methods of the estimator that were
+called, and always with an id for each of their rows; "refused" says that scikit-learn does
+not take the ids.
 """
+
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +16,7 @@ from sklearn.datasets import load_iris
 from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
+from sklearn.inspection import permutation_importance
 from sklearn.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -26,6 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skewc import EWCClassifier
+from skewc.pipeline import make_continual_pipeline
 
 CALLS = []
 
@@ -70,130 +76,140 @@ def others():
     return [("a", recorder()), ("b", recorder())]
 
 
+def use_pipeline(**ids_for_fit):
+    fitted = pipeline().fit(X, y, **ids_for_fit)
+    fitted.predict(X, task_id=IDS)
+    fitted.score(X, y, task_id=IDS)
+
+
+def use_continual_pipeline(**ids_for_fit):
+    fitted = make_continual_pipeline(StandardScaler(), recorder()).fit(X, y, **ids_for_fit)
+    fitted.partial_fit(X, y, task_id=IDS)
+    fitted.predict(X, task_id=IDS)
+    fitted.score(X, y, task_id=IDS)
+
+
+def use_frozen():
+    frozen = FrozenEstimator(recorder().fit(X, y, task_id=IDS))
+    CALLS.clear()
+    frozen.fit(X, y)
+    frozen.predict(X, task_id=IDS)
+    frozen.score(X, y, task_id=IDS)
+
+
+def curve(**parameters):
+    return learning_curve(
+        recorder(), X, y, cv=2, shuffle=True, random_state=0, train_sizes=[0.5, 1.0],
+        params={"task_id": IDS}, error_score="raise", **parameters,
+    )  # fmt: skip
+
+
 def search(kind, **parameters):
-    return lambda: kind(recorder(), GRID, cv=2, **parameters).fit(X, y, task_id=IDS)
+    return kind(recorder(), GRID, cv=2, error_score="raise", **parameters).fit(X, y, task_id=IDS)
 
 
-# With routing off, and with routing on: what to do, and the methods that ids must reach.
-OFF = {
-    "Pipeline.fit": (lambda: pipeline().fit(X, y, recorder__task_id=IDS), {"fit"}),
-    "Pipeline.predict": (
-        lambda: pipeline().fit(X, y, recorder__task_id=IDS).predict(X, task_id=IDS),
-        {"fit", "predict"},
+def search_pipeline(**ids):
+    grid = {"recorder__ewc_lambda": [0, 1]}
+    GridSearchCV(pipeline(), grid, cv=2, error_score="raise").fit(X, y, **ids)
+
+
+BY_STEP, BARE = {"recorder__task_id": IDS}, {"task_id": IDS}
+ROWS = {"params": BARE, "cv": 2}
+# What is used, with routing off and with routing on; the methods that ids reach in each.
+TABLE = {
+    "Pipeline": (
+        lambda: use_pipeline(**BY_STEP),
+        "fit, predict",
+        lambda: use_pipeline(**BARE),
+        "fit, predict, score",
     ),
-    "GridSearchCV": (search(GridSearchCV), {"fit"}),
+    "ContinualPipeline": (
+        lambda: use_continual_pipeline(**BY_STEP),
+        "fit, partial_fit, predict, score",
+        lambda: use_continual_pipeline(**BARE),
+        "fit, partial_fit, predict, score",
+    ),
+    "GridSearchCV": (lambda: search(GridSearchCV), "fit", None, "fit, score"),
     "GridSearchCV of a Pipeline": (
-        lambda: GridSearchCV(pipeline(), {"recorder__ewc_lambda": [0, 1]}, cv=2).fit(
-            X, y, recorder__task_id=IDS
-        ),
-        {"fit"},
+        lambda: search_pipeline(**BY_STEP),
+        "fit",
+        lambda: search_pipeline(**BARE),
+        "fit, score",
     ),
-    "RandomizedSearchCV": (search(RandomizedSearchCV, n_iter=2, random_state=0), {"fit"}),
-    "HalvingGridSearchCV": (search(HalvingGridSearchCV, min_resources=60, factor=2), {"fit"}),
-    "cross_validate": (
-        lambda: cross_validate(recorder(), X, y, cv=2, params={"task_id": IDS}),
-        {"fit"},
+    "RandomizedSearchCV": (
+        lambda: search(RandomizedSearchCV, n_iter=2, random_state=0),
+        "fit",
+        None,
+        "fit, score",
     ),
-    "cross_val_predict": (
-        lambda: cross_val_predict(recorder(), X, y, cv=2, params={"task_id": IDS}),
-        {"fit"},
-    ),
-    "learning_curve": (
-        lambda: learning_curve(recorder(), X, y, cv=2, shuffle=True, random_state=0,
-                               train_sizes=[0.5, 1.0], params={"task_id": IDS}),
-        {"fit"},
-    ),
-    "learning_curve, incremental": (
-        lambda: learning_curve(recorder(), X, y, cv=2, shuffle=True, random_state=0,
-                               train_sizes=[0.5, 1.0], params={"task_id": IDS},
-                               exploit_incremental_learning=True),
-        {"partial_fit"},
-    ),
-    "validation_curve": (
-        lambda: validation_curve(recorder(), X, y, param_name="ewc_lambda", param_range=[0, 1],
-                                 cv=2, params={"task_id": IDS}),
-        {"fit"},
-    ),
-    "CalibratedClassifierCV": (
-        lambda: CalibratedClassifierCV(recorder(), cv=2).fit(X, y, task_id=IDS),
-        {"fit"},
-    ),
-    "FrozenEstimator": (
-        lambda: FrozenEstimator(recorder().fit(X, y, task_id=IDS)).predict(X, task_id=IDS),
-        {"fit", "predict"},
-    ),
-}  # fmt: skip
-
-ON = {
-    "Pipeline.fit": (lambda: pipeline().fit(X, y, task_id=IDS), {"fit"}),
-    "Pipeline.predict": (
-        lambda: pipeline().fit(X, y, task_id=IDS).predict(X, task_id=IDS),
-        {"fit", "predict"},
-    ),
-    "Pipeline.score": (
-        lambda: pipeline().fit(X, y, task_id=IDS).score(X, y, task_id=IDS),
-        {"fit", "score"},
-    ),
-    "GridSearchCV": (search(GridSearchCV), {"fit", "score"}),
-    "GridSearchCV of a Pipeline": (
-        lambda: GridSearchCV(pipeline(), {"recorder__ewc_lambda": [0, 1]}, cv=2).fit(
-            X, y, task_id=IDS
-        ),
-        {"fit", "score"},
-    ),
-    "RandomizedSearchCV": (search(RandomizedSearchCV, n_iter=2, random_state=0), {"fit", "score"}),
     "HalvingGridSearchCV": (
-        search(HalvingGridSearchCV, min_resources=60, factor=2),
-        {"fit", "score"},
+        lambda: search(HalvingGridSearchCV, min_resources=60, factor=2),
+        "fit",
+        None,
+        "fit, score",
     ),
-    "cross_validate": (
-        lambda: cross_validate(recorder(), X, y, cv=2, params={"task_id": IDS}),
-        {"fit", "score"},
-    ),
+    "cross_validate": (lambda: cross_validate(recorder(), X, y, **ROWS), "fit", None, "fit, score"),
     "cross_val_predict": (
-        lambda: cross_val_predict(recorder(), X, y, cv=2, params={"task_id": IDS}),
-        {"fit"},  # scikit-learn hands `params` to fit only
+        lambda: cross_val_predict(recorder(), X, y, **ROWS),
+        "fit",
+        None,
+        "fit",
     ),
-    "learning_curve": (
-        lambda: learning_curve(recorder(), X, y, cv=2, shuffle=True, random_state=0,
-                               train_sizes=[0.5, 1.0], params={"task_id": IDS}),
-        {"fit", "score"},
-    ),
+    "learning_curve": (curve, "fit", None, "fit, score"),
     "learning_curve, incremental": (
-        lambda: learning_curve(recorder(), X, y, cv=2, shuffle=True, random_state=0,
-                               train_sizes=[0.5, 1.0], params={"task_id": IDS},
-                               exploit_incremental_learning=True),
-        {"partial_fit", "score"},
+        lambda: curve(exploit_incremental_learning=True),
+        "partial_fit",
+        None,
+        "partial_fit, score",
     ),
     "validation_curve": (
-        lambda: validation_curve(recorder(), X, y, param_name="ewc_lambda", param_range=[0, 1],
-                                 cv=2, params={"task_id": IDS}),
-        {"fit", "score"},
+        lambda: validation_curve(
+            recorder(), X, y, param_name="ewc_lambda", param_range=[0, 1], **ROWS
+        ),
+        "fit",
+        None,
+        "fit, score",
+    ),
+    "permutation_importance": (
+        lambda: permutation_importance(recorder().fit(X, y), X, y, task_id=IDS),
+        "refused",
+        None,
+        "refused",
     ),
     "CalibratedClassifierCV": (
         lambda: CalibratedClassifierCV(recorder(), cv=2).fit(X, y, task_id=IDS),
-        {"fit"},
+        "fit",
+        None,
+        "fit",
     ),
     "BaggingClassifier": (
         lambda: BaggingClassifier(recorder(), n_estimators=2, random_state=0).fit(
             X, y, task_id=IDS
         ),
-        {"fit"},
+        "refused",
+        None,
+        "fit",
     ),
-    "VotingClassifier": (lambda: VotingClassifier(others()).fit(X, y, task_id=IDS), {"fit"}),
+    "VotingClassifier": (
+        lambda: VotingClassifier(others()).fit(X, y, task_id=IDS),
+        "refused",
+        None,
+        "fit",
+    ),
     "StackingClassifier": (
         lambda: StackingClassifier(others(), recorder(), cv=2).fit(X, y, task_id=IDS),
-        {"fit"},  # scikit-learn hands the ids to the final estimator too, which must take them
+        "refused",
+        None,
+        "fit",
     ),
     "OneVsRestClassifier": (
         lambda: OneVsRestClassifier(recorder()).fit(X, y, task_id=IDS),
-        {"fit"},
+        "refused",
+        None,
+        "fit",
     ),
-    "FrozenEstimator": (
-        lambda: FrozenEstimator(recorder().fit(X, y, task_id=IDS)).predict(X, task_id=IDS),
-        {"fit", "predict"},
-    ),
-}  # fmt: skip
+    "FrozenEstimator": (use_frozen, "predict, score", None, "predict, score"),
+}
 
 # Two epochs are few, and scikit-learn says of some of its own parts that they will change.
 pytestmark = [
@@ -202,21 +218,67 @@ pytestmark = [
 ]
 
 
-def check(action, reached):
+def reached(action):
+    """Name the methods that were called, and always with ids for their rows."""
     CALLS.clear()
-    action()
-    for method in reached:
-        came = [with_ids for name, with_ids in CALLS if name == method]
-        assert came, f"{method} was not called"
-        assert all(came), f"{method} was called without ids for its rows"
+    try:
+        action()
+    except (TypeError, ValueError) as error:
+        assert re.search("task_id|metadata routing|fit_params", str(error)), error
+        return "refused"
+    return ", ".join(
+        method
+        for method in ("fit", "partial_fit", "predict", "score")
+        if (came := [with_ids for name, with_ids in CALLS if name == method]) and all(came)
+    )
 
 
-@pytest.mark.parametrize("name", OFF)
+@pytest.mark.parametrize("name", TABLE)
 def test_with_routing_off(name):
-    check(*OFF[name])
+    action, expected, _, _ = TABLE[name]
+    assert reached(action) == expected
 
 
-@pytest.mark.parametrize("name", ON)
+@pytest.mark.parametrize("name", TABLE)
 def test_with_routing_on(name):
+    action, _, other_action, expected = TABLE[name]
     with sklearn.config_context(enable_metadata_routing=True):
-        check(*ON[name])
+        assert reached(other_action or action) == expected
+
+
+def test_the_guide_shows_this_table():
+    guide = (Path(__file__).parent.parent / "docs/index.rst").read_text(encoding="utf-8")
+    section = guide.partition("\nTasks in scikit-learn\n")[2].partition("\nWhere scores")[0]
+    rows = re.findall(r"   \* - (.*)\n     - (.*)\n     - (.*)\n", section)
+    shown = {name: cells for name, *cells in rows[1:]}
+    assert shown == {name: [off, on] for name, (_, off, _, on) in TABLE.items()}
+
+
+# The idioms that the guide gives where scikit-learn passes no ids.
+
+
+def test_permutation_importance_by_a_scoring_that_holds_the_ids():
+    clf = recorder().fit(X, y, task_id=IDS)
+    CALLS.clear()
+    permutation_importance(
+        clf, X, y, n_repeats=2, random_state=0,
+        scoring=lambda clf, X, y: clf.score(X, y, task_id=IDS),
+    )  # fmt: skip
+    assert CALLS == [("score", True)] * (1 + 2 * X.shape[1])
+
+
+def test_the_best_estimator_of_a_search_knows_tasks():
+    best = search(GridSearchCV).best_estimator_
+    CALLS.clear()
+    best.predict(X, task_id=IDS)
+    assert CALLS == [("predict", True)]
+
+
+def test_predictions_across_folds_with_known_tasks():
+    early = IDS == "low"
+    fitted = cross_validate(recorder(), X, y, **ROWS, return_estimator=True, return_indices=True)
+    predicted = np.empty_like(y)
+    for clf, rows in zip(fitted["estimator"], fitted["indices"]["test"], strict=True):
+        predicted[rows] = clf.predict(X[rows], task_id=IDS[rows])
+    assert {*predicted[early]} <= {*y[early]}
+    assert CALLS[-1] == ("predict", True)

@@ -15,6 +15,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_consistent_length, check_random_state, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 
+from skewc._compat import _safe_indexing
+
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -60,6 +62,9 @@ def stack_tasks(tasks, *, part="train"):
     """Stack the rows of all tasks, with the id of each row's task beside them.
 
     So ``GridSearchCV(clf, grid).fit(X, y, task_id=task_id)`` searches over a whole stream.
+    The rows of different tasks alternate, in proportion to their numbers, because the
+    default folds of a search are not shuffled: stacked task after task, each would hold
+    out one task and judge by it alone.
 
     Parameters
     ----------
@@ -73,7 +78,7 @@ def stack_tasks(tasks, *, part="train"):
     Returns
     -------
     X : {ndarray, sparse matrix, DataFrame} of shape (n_samples, n_features)
-        Rows of the first task, then of the second, and so on, of the kind they had.
+        Rows of all tasks, of the kind they had. Those of one task keep their order.
 
     y : {ndarray, Series} of shape (n_samples,)
         Their labels.
@@ -92,8 +97,8 @@ def stack_tasks(tasks, *, part="train"):
     >>> from skewc.datasets import make_permuted_tasks, stack_tasks
     >>> tasks = make_permuted_tasks(*load_iris(return_X_y=True), n_tasks=2, random_state=0)
     >>> X, y, task_id = stack_tasks(tasks)
-    >>> X.shape, task_id[[0, 111, 112, 223]]
-    ((224, 4), array([0, 0, 1, 1]))
+    >>> X.shape, task_id[:6]
+    ((224, 4), array([0, 1, 0, 1, 0, 1]))
     """
     tasks = list(tasks)
     if not tasks:
@@ -108,7 +113,14 @@ def stack_tasks(tasks, *, part="train"):
     # One array of numbers and strings would turn all ids into strings.
     ids = np.array(ids, dtype=None if len({*map(type, ids)}) == 1 else object)
     lengths = [X.shape[0] if hasattr(X, "shape") else len(X) for X in Xs]
-    return _concatenate(Xs), _concatenate(ys), np.repeat(ids, lengths)
+    # Row r of n stands at the share (r + 1/2)/n of its task.
+    shares = np.concatenate([(np.arange(n) + 0.5) / n for n in lengths])
+    order = np.argsort(shares, kind="stable")
+    return (
+        _safe_indexing(_concatenate(Xs), order),
+        _safe_indexing(_concatenate(ys), order),
+        np.repeat(ids, lengths)[order],
+    )
 
 
 def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, random_state=None):
@@ -119,7 +131,7 @@ def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, rand
     Parameters
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Numeric rows. Their dtype is kept.
+        Numeric rows. Their dtype is kept, and the column names of a data frame.
 
     y : array-like of shape (n_samples,)
         Class labels.
@@ -160,7 +172,7 @@ def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, rand
     >>> [task.id for task in tasks], tasks[1].X_train.shape, tasks[1].X_test.shape
     ([0, 1, 2, 3, 4], (500, 64), (450, 64))
     """
-    X, y = _check_rows(X, y, accept_sparse="csr", dtype="numeric")
+    frame, (X, y) = X, _check_rows(X, y, accept_sparse="csr", dtype="numeric")
     _check_count("n_tasks", n_tasks)
     rng = check_random_state(random_state)
     train, test = _split(y, test_size, rng)
@@ -169,7 +181,7 @@ def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, rand
         order = np.arange(X.shape[1]) if k == 0 else rng.permutation(X.shape[1])
         rows = _draw(train, n_samples, rng)
         tasks.append(Task(k, X[rows][:, order], y[rows], X[test][:, order], y[test]))
-    return tasks
+    return _named_like(frame, tasks)
 
 
 def make_rotated_tasks(
@@ -192,6 +204,7 @@ def make_rotated_tasks(
     ----------
     X : array-like of shape (n_samples, n_features)
         Images, a row of pixels each. float32 stays float32, other numbers become float64.
+        The column names of a data frame are kept.
 
     y : array-like of shape (n_samples,)
         Class labels.
@@ -237,7 +250,7 @@ def make_rotated_tasks(
     >>> len(tasks), tasks[1].X_train.shape
     (3, (1347, 64))
     """
-    X, y = _check_rows(X, y, dtype=[np.float64, np.float32])
+    frame, (X, y) = X, _check_rows(X, y, dtype=[np.float64, np.float32])
     shape = check_image_shape(image_shape, X.shape[1])
     angles = np.asarray(angles, dtype=float)
     if angles.ndim != 1 or not angles.size or not np.isfinite(angles).all():
@@ -249,7 +262,7 @@ def make_rotated_tasks(
         rows = _draw(train, n_samples, rng)
         turned = (_rotate(X[part], angle, shape) for part in (rows, test))
         tasks.append(Task(k, next(turned), y[rows], next(turned), y[test]))
-    return tasks
+    return _named_like(frame, tasks)
 
 
 def make_split_tasks(
@@ -260,7 +273,7 @@ def make_split_tasks(
     Parameters
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Numeric rows. Their dtype is kept.
+        Numeric rows. Their dtype is kept, and the column names of a data frame.
 
     y : array-like of shape (n_samples,)
         Class labels.
@@ -301,7 +314,7 @@ def make_split_tasks(
     >>> [sorted({*task.y_train.tolist()}) for task in tasks]
     [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]
     """
-    X, y = _check_rows(X, y, accept_sparse="csr", dtype="numeric")
+    frame, (X, y) = X, _check_rows(X, y, accept_sparse="csr", dtype="numeric")
     if scenario not in ("class", "domain"):
         raise ValueError(f"scenario must be 'class' or 'domain'; got {scenario!r}.")
     _check_count("classes_per_task", classes_per_task, at_least=2 if scenario == "domain" else 1)
@@ -317,7 +330,7 @@ def make_split_tasks(
     for k in range(len(classes) // classes_per_task):
         of_task, of_test = (part[codes[part] // classes_per_task == k] for part in (train, test))
         tasks.append(Task(k, X[of_task], labels[of_task], X[of_test], labels[of_test]))
-    return tasks
+    return _named_like(frame, tasks)
 
 
 def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state=None):
@@ -336,7 +349,8 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
-        Numeric rows. float32 stays float32, other numbers become float64.
+        Numeric rows. float32 stays float32, other numbers become float64. The column names
+        of a data frame are kept.
 
     y : array-like of shape (n_samples,)
         Class labels.
@@ -376,7 +390,7 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
     >>> [round(float(task.X_train[:, 0].mean()), 1) for task in tasks]
     [14.6, 18.2, 19.8]
     """
-    X, y = _check_rows(X, y, dtype=[np.float64, np.float32])
+    frame, (X, y) = X, _check_rows(X, y, dtype=[np.float64, np.float32])
     _check_count("n_tasks", n_tasks)
     if not isinstance(drift, Real) or not 0 <= drift < float("inf"):
         raise ValueError(f"drift must be a finite number >= 0; got {drift!r}.")
@@ -401,7 +415,7 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
             for part in (rows, test_rows)
         )
         tasks.append(Task(k, next(moved), y[rows], next(moved), y[test_rows]))
-    return tasks
+    return _named_like(frame, tasks)
 
 
 def load_fashion_mnist(path=None):
@@ -527,10 +541,29 @@ def _concatenate(blocks):
     """Stack rows, whatever kind of container holds them."""
     if any(map(sparse.issparse, blocks)):
         return sparse.vstack(blocks, format="csr")
-    library = type(blocks[0]).__module__.partition(".")[0]
-    if library in ("pandas", "polars"):
+    library = _library(blocks[0])
+    if library and type(blocks[0]).__name__ in ("DataFrame", "Series"):
         return import_module(library).concat(blocks)
     return np.concatenate(blocks)
+
+
+def _library(X) -> str | None:
+    """Name of the data frame library that X comes from."""
+    library = type(X).__module__.partition(".")[0]
+    return library if library in ("pandas", "polars") else None
+
+
+def _named_like(X, tasks: list[Task]) -> list[Task]:
+    """Tasks whose rows have the column names of X, where it is a data frame."""
+    library, columns = _library(X), getattr(X, "columns", None)
+    if library is None:
+        return tasks
+    frame = import_module(library).DataFrame
+    names = {"columns" if library == "pandas" else "schema": columns}
+    return [
+        task._replace(X_train=frame(task.X_train, **names), X_test=frame(task.X_test, **names))
+        for task in tasks
+    ]
 
 
 def _read_idx(folder: Path, name: str, n_dims: int) -> np.ndarray:

@@ -36,7 +36,8 @@ def average_task_accuracy(y_true, y_pred, *, task_id, sample_weight=None):
         If `task_id` is None.
 
     ValueError
-        If the arguments differ in length, a row has no task, or no row has weight.
+        If the arguments differ in length, a label or an id is missing, or no row has
+        weight.
 
     Examples
     --------
@@ -52,8 +53,8 @@ def average_task_accuracy(y_true, y_pred, *, task_id, sample_weight=None):
         _check_column(name, values, n)
         for name, values in [("y_true", y_true), ("y_pred", y_pred), ("task_id", task_id)]
     )
-    if (ids != ids).any():
-        raise ValueError("task_id holds NaN or a missing value; every row needs a task.")
+    for name, values in [("y_true", y_true), ("y_pred", y_pred), ("task_id", ids)]:
+        check_known(name, values)
     weights = np.ones(n) if sample_weight is None else sample_weight
     weights = _check_column("sample_weight", weights, n).astype(float)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
@@ -241,6 +242,17 @@ def check_matrix(R) -> np.ndarray:
     if np.isinf(R).any():
         raise ValueError(f"R must hold accuracies, NaN where not known; got infinity in\n{R}.")
     return R
+
+
+def check_known(name: str, values: np.ndarray) -> None:
+    """Refuse NaN, None and the missing values of pandas and polars among labels or ids."""
+    if values.dtype.kind == "O":
+        # Compared with itself, NaN differs; pandas' NA gives no truth value.
+        missing = any(v is None or type(v).__name__ == "NAType" or v != v for v in values)
+    else:
+        missing = (values != values).any()
+    if missing:
+        raise ValueError(f"{name} holds NaN or a missing value; every row needs one.")
 
 
 def _known(values, part: str) -> np.ndarray:

@@ -27,7 +27,7 @@ class AccuracyMatrixDisplay:
         The heat map.
 
     text_ : ndarray of shape (n_tasks, n_tasks), dtype=matplotlib Text
-        The text in each cell; None where blank.
+        The text in each cell; None where blank, or where cells are too small for text.
 
     ax_ : matplotlib Axes
         Axes of the heat map.
@@ -69,24 +69,29 @@ class AccuracyMatrixDisplay:
         """
         R = check_matrix(self.matrix)
         names = _task_names(self.task_ids, len(R))
-        side = 2.2 + 0.5 * len(R)
-        self.figure_, self.ax_ = _axes(ax, (side + colorbar, side))
+        side, beside = 2.2 + 0.5 * min(len(R), 12), _room_for(names)
+        self.figure_, self.ax_ = _axes(ax, (side + beside + colorbar, side + beside))
         self.im_ = self.ax_.imshow(R, cmap=cmap, vmin=0, vmax=1)
-        self.text_ = np.full(R.shape, None)
-        cell = self.ax_.get_window_extent().width * 72 / self.figure_.dpi / len(R)  # points
-        for i, j in np.argwhere(~np.isnan(R)):
-            self.text_[i, j] = self.ax_.text(
-                j, i, f"{R[i, j]:.2f}", ha="center", va="center", fontsize=min(10, cell / 3),
-                color=_text_color(self.im_.cmap(R[i, j])),
-            )  # fmt: skip
-        ticks = {"xticks": range(len(R)), "yticks": range(len(R))}
-        self.ax_.set(**ticks, xticklabels=names, yticklabels=names)
+        _name_ticks(self.ax_, "xy", names)
         self.ax_.set(xlabel="accuracy on task", ylabel="after learning task")
-        _turn_if_long(self.ax_, names)
         self.ax_.spines[:].set_visible(False)
         if colorbar:
             self.figure_.colorbar(self.im_, ax=self.ax_, label="test accuracy", shrink=0.8)
+        self._write_cells(R)
         return self
+
+    def _write_cells(self, R):
+        self.text_ = np.full(R.shape, None)
+        self.figure_.draw_without_rendering()  # settles how large a cell is
+        cell = self.ax_.get_window_extent().width * 72 / self.figure_.dpi / len(R)  # points
+        fontsize = min(10, cell / 3)
+        if fontsize < 6:
+            return
+        for i, j in np.argwhere(~np.isnan(R)):
+            self.text_[i, j] = self.ax_.text(
+                j, i, f"{R[i, j]:.2f}", ha="center", va="center", fontsize=fontsize,
+                color=_text_color(self.im_.cmap(R[i, j])),
+            )  # fmt: skip
 
     @classmethod
     def from_matrix(cls, R, *, task_ids=None, ax=None, cmap="viridis", colorbar=True):
@@ -199,7 +204,8 @@ class TaskAccuracyDisplay:
             Whether to add the average over the tasks learned so far.
 
         cmap : str or matplotlib Colormap, default='viridis'
-            Colours of the tasks, from the first to the last.
+            Colours of the tasks, from the first to the last. Of many tasks, only some are
+            named.
 
         Returns
         -------
@@ -208,9 +214,13 @@ class TaskAccuracyDisplay:
         """
         R = check_matrix(self.matrix)
         names = _task_names(self.task_ids, len(R))
-        self.figure_, self.ax_ = _axes(ax, (max(6.4, 2 + 0.4 * len(R)), 4))
+        beside = _room_for(names)
+        inches = (np.clip(2 + 0.4 * len(R), 6.4, 9) + beside, 4 + beside / 2)
+        self.figure_, self.ax_ = _axes(ax, inches)
         steps = np.arange(len(R))
-        style = {"marker": "o", "markersize": 4, "linewidth": 1.5}
+        # Among many lines the average would drown; among few it would hide some.
+        size, width, zorder = (4, 1.5, 1.9) if len(R) <= 12 else (2, 0.8, 3)
+        style = {"marker": "o", "markersize": size, "linewidth": width}
         self.lines_ = [
             self.ax_.plot(steps[j:], R[j:, j], color=color, label=names[j], **style)[0]
             for j, color in enumerate(_colors(cmap, len(R)))
@@ -218,15 +228,18 @@ class TaskAccuracyDisplay:
         self.average_ = None
         if average:
             seen = [R[i, : i + 1].mean() for i in steps]
-            (self.average_,) = self.ax_.plot(steps, seen, color="black", lw=3, label="average")
+            (self.average_,) = self.ax_.plot(
+                steps, seen, color="black", lw=2 * width, marker="s", markersize=size + 1,
+                label="average", zorder=zorder,
+            )  # fmt: skip
         self.ax_.set(xlabel="after learning task", ylabel="test accuracy", title=self.name)
-        self.ax_.set(xticks=steps, xticklabels=names, ylim=(0, 1.03))
-        _turn_if_long(self.ax_, names)
+        self.ax_.set(ylim=(0, 1.03))
+        _name_ticks(self.ax_, "x", names)
         _open_frame(self.ax_)
+        shown = [self.lines_[k] for k in _some(len(R))] + [self.average_] * average
         self.ax_.legend(
-            title="task", frameon=False, loc="upper left", bbox_to_anchor=(1, 1),
-            ncols=1 + len(R) // 12,
-        )  # fmt: skip
+            handles=shown, title="task", frameon=False, loc="upper left", bbox_to_anchor=(1, 1)
+        )
         return self
 
     @classmethod
@@ -389,7 +402,7 @@ class ImportanceDisplay:
         if any((np.asarray(F) > 0).any() for F in [*coefs, *self.intercept_importances]):
             self.ax_.set_yscale("log")
         self.ax_.tick_params(axis="x", length=0)
-        self.ax_.margins(y=0.12)  # room for the share of zeros
+        self.ax_.margins(y=0.18)  # room for the share of zeros
         _open_frame(self.ax_)
         self.ax_.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
 
@@ -411,8 +424,9 @@ class ImportanceDisplay:
 
         Parameters
         ----------
-        estimator : EWCClassifier
-            Fitted; its `coef_importances_` and `intercept_importances_` are drawn.
+        estimator : EWCClassifier, or Pipeline that ends in one
+            Fitted; its `coef_importances_` and `intercept_importances_` are drawn. Behind
+            a pipeline's transformers, its inputs are what these make of the features.
 
         image_shape : tuple of int, default=None
             (height, width) or (height, width, channels) of the inputs, for
@@ -428,8 +442,13 @@ class ImportanceDisplay:
         -------
         ImportanceDisplay
             The display, drawn.
+
+        Raises
+        ------
+        TypeError
+            If the estimator is of another kind.
         """
-        importances = estimator.coef_importances_, estimator.intercept_importances_
+        _, *importances = _classifier_and_importances(estimator)
         return cls(*importances, image_shape=image_shape).plot(ax, kind=kind)
 
 
@@ -511,6 +530,7 @@ class RestoringForceDisplay:
             draw(0, color="0.8", linewidth=1, zorder=0)
         self.ax_.set(xlabel="displacement from the anchor, d = w − w*", xticks=displacement)
         self.ax_.set(ylabel=f"restoring force −λ·F·d, λ = {self.ewc_lambda:g}")
+        self.ax_.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
         _open_frame(self.ax_)
         self.ax_.legend(title="importance F", frameon=False)
         return self
@@ -521,7 +541,7 @@ class RestoringForceDisplay:
 
         Parameters
         ----------
-        estimator : EWCClassifier
+        estimator : EWCClassifier, or Pipeline that ends in one
             Fitted; its importances and its `ewc_lambda` are taken.
 
         quantiles : array-like of shape (n_lines,), default=(0.5, 0.9, 0.99, 1.0)
@@ -540,15 +560,18 @@ class RestoringForceDisplay:
 
         Raises
         ------
+        TypeError
+            If the estimator is of another kind.
+
         ValueError
             If no importance is above 0.
         """
-        blocks = [*estimator.coef_importances_, *estimator.intercept_importances_]
-        importances = np.concatenate([np.ravel(F) for F in blocks])
+        classifier, coefs, intercepts = _classifier_and_importances(estimator)
+        importances = np.concatenate([np.ravel(F) for F in [*coefs, *intercepts]])
         if not (importances > 0).any():
             raise ValueError("No weight of the estimator has an importance above 0.")
         chosen = np.quantile(importances[importances > 0], quantiles)
-        return cls(chosen, ewc_lambda=estimator.ewc_lambda).plot(ax, cmap=cmap)
+        return cls(chosen, ewc_lambda=classifier.ewc_lambda).plot(ax, cmap=cmap)
 
 
 def _axes(ax, size: tuple[float, float]):
@@ -584,12 +607,43 @@ def _task_names(task_ids, n_tasks: int) -> list[str]:
     return names
 
 
-def _turn_if_long(ax, names) -> None:
-    """Turn the labels of the x axis where they would run into each other."""
-    if max(map(len, names)) > 4:
+def _some(n: int) -> range:
+    """At most 15 of n positions, evenly spaced from the first on."""
+    return range(0, n, -(-n // 15))
+
+
+def _room_for(names) -> float:
+    """Inches to add to a figure for names of that length."""
+    return min(0.07 * max(0, max(map(len, names)) - 5), 2.5)
+
+
+def _name_ticks(ax, axes: str, names) -> None:
+    """Name positions on the axes, not too many, and turned where they are long."""
+    shown = _some(len(names))
+    for axis in axes:
+        getattr(ax, f"set_{axis}ticks")(shown, [names[k] for k in shown])
+    if max(map(len, names)) > 5:
         ax.tick_params(axis="x", labelrotation=45)
         for label in ax.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
+
+
+def _classifier_and_importances(estimator):
+    """Return the classifier at the end of a pipeline, and its importances."""
+    from sklearn.exceptions import NotFittedError
+
+    from skewc.pipeline import final_step
+
+    classifier = final_step(estimator)
+    try:
+        return classifier, classifier.coef_importances_, classifier.intercept_importances_
+    except NotFittedError:
+        raise
+    except AttributeError as error:
+        raise TypeError(
+            "Importance is that of an EWCClassifier, or of a Pipeline that ends in one; got "
+            f"{estimator!r}."
+        ) from error
 
 
 def _open_frame(ax) -> None:
@@ -610,8 +664,8 @@ def _draw_boxes(ax, positions, blocks, color, label) -> dict:
         stats.append(dict(zip(keys, np.broadcast_to(values, 5), strict=True)))
         if zeros:
             ax.text(
-                x, 0.01, f"{zeros:.1%} at 0", transform=ax.get_xaxis_transform(),
-                ha="center", va="bottom", fontsize="small", color=color,
+                x, 0.01, f"{zeros:.1%}\nat 0", transform=ax.get_xaxis_transform(),
+                ha="center", va="bottom", fontsize="small", color="0.3",
             )  # fmt: skip
     boxes = ax.bxp(
         stats, positions=positions, widths=0.3, showfliers=False, patch_artist=True,

@@ -8,9 +8,10 @@ from time import perf_counter
 import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import accuracy_score
+from sklearn.pipeline import Pipeline
 
 from skewc import metrics
-from skewc.pipeline import takes_task_id
+from skewc.pipeline import final_step, takes_task_id
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class StreamResult:
     Parameters
     ----------
     name : str
-        The estimator's type.
+        What the estimator is called in tables and pictures.
 
     task_ids : list
         The ids of the T tasks, in the order learned.
@@ -29,8 +30,11 @@ class StreamResult:
         ``matrix[i, j]`` is the test accuracy on task j after learning task i.
 
     baseline : ndarray of shape (T,)
-        Expected accuracy on each task before anything is learned: that of a uniform guess
-        among the classes that may come, which are the task's own where it is known.
+        Accuracy on each task before anything is learned: 1 / n_classes, which is what an
+        untrained network gets on average over its initial weights, since no output is
+        preferred to another. (One draw of them would add noise, and some estimators
+        predict nothing before they learn.) All classes of the stream count, also where the
+        task is told later: it cannot be told before it is learned.
 
     fit_times : ndarray of shape (T,)
         Seconds spent learning each task.
@@ -47,8 +51,13 @@ class StreamResult:
     >>> from skewc.model_selection import StreamResult
     >>> matrix = np.array([[0.9, 0.5], [0.7, 0.9]])
     >>> result = StreamResult("A", [0, 1], matrix, np.full(2, 0.5), np.ones(2), np.ones(2))
-    >>> {name: round(value, 2) for name, value in result.summary().items()}
-    {'average_accuracy': 0.8, 'forgetting': 0.2, 'backward_transfer': -0.2, 'forward_transfer': 0.0}
+    >>> for name, value in result.summary().items():
+    ...     print(f"{name:17} {value:4.1f}")
+    average_accuracy   0.8
+    forgetting         0.2
+    backward_transfer -0.2
+    forward_transfer   0.0
+    fit_time           2.0
     """
 
     name: str
@@ -60,24 +69,33 @@ class StreamResult:
     estimator: object = None
 
     def summary(self):
-        """Compute the metrics of the accuracy matrix.
+        """Compute the metrics of the accuracy matrix, a row of a table of comparison.
 
         Returns
         -------
         dict of str to float
             `average_accuracy`, `forgetting`, `backward_transfer` and `forward_transfer`,
-            as :mod:`skewc.metrics` defines them; the last three are NaN for one task.
+            as :mod:`skewc.metrics` defines them, where all but the first are NaN for one
+            task; and `fit_time`, the seconds spent learning all tasks.
         """
         return {
             "average_accuracy": metrics.average_accuracy(self.matrix),
             "forgetting": metrics.forgetting(self.matrix),
             "backward_transfer": metrics.backward_transfer(self.matrix),
             "forward_transfer": metrics.forward_transfer(self.matrix, self.baseline),
+            "fit_time": float(np.sum(self.fit_times)),
         }
 
 
 def evaluate_stream(
-    estimator, tasks, *, known_task=False, epochs=1, return_estimator=False, verbose=False
+    estimator,
+    tasks,
+    *,
+    known_task=False,
+    epochs=1,
+    name=None,
+    return_estimator=False,
+    verbose=False,
 ):
     """Learn tasks one after another, and test on all of them after each.
 
@@ -102,16 +120,29 @@ def evaluate_stream(
         whose `partial_fit` is a single pass. An EWCClassifier is always called once, and
         trains for `max_iter` epochs itself.
 
+    name : str, default=None
+        What to call the estimator in tables and pictures. None takes its type, of a
+        pipeline that of its last step.
+
     return_estimator : bool, default=False
         Whether to keep the estimator that has learned the stream.
 
     verbose : bool, default=False
-        Whether to print a line after each task.
+        Whether to print a line after each task: its accuracy, and the average over the
+        tasks learned so far.
 
     Returns
     -------
     StreamResult
         The accuracy matrix, baseline, times and, if asked for, the estimator.
+
+    Raises
+    ------
+    TypeError
+        If the estimator has no `partial_fit`.
+
+    ValueError
+        If there is no task, or a task has no test rows.
 
     Examples
     --------
@@ -128,9 +159,11 @@ def evaluate_stream(
     >>> evaluate_stream(SGDClassifier(random_state=0), tasks, epochs=5).matrix.shape
     (5, 5)
     """
+    _check_learns_in_parts(estimator)
     estimator, tasks = clone(estimator), list(tasks)
-    knows_tasks = takes_task_id(_final(estimator).partial_fit)
-    classes = np.unique(np.concatenate([np.asarray(task.y_train) for task in tasks]))
+    name = type(final_step(estimator)).__name__ if name is None else name
+    classes = _all_classes(tasks)
+    knows_tasks = takes_task_id(final_step(estimator).partial_fit)
     matrix = np.zeros((len(tasks), len(tasks)))
     fit_times, score_times = np.zeros(len(tasks)), np.zeros(len(tasks))
     for i, task in enumerate(tasks):
@@ -141,29 +174,50 @@ def evaluate_stream(
             for _ in range(epochs):
                 estimator.partial_fit(task.X_train, task.y_train, classes=classes)
         learned = perf_counter()
-        for j, other in enumerate(tasks):
-            tell = known_task and knows_tasks and j <= i
-            predicted = estimator.predict(other.X_test, **({"task_id": other.id} if tell else {}))
-            matrix[i, j] = accuracy_score(other.y_test, predicted)
+        told = i + 1 if known_task and knows_tasks else 0
+        matrix[i] = [_accuracy(estimator, other, j < told) for j, other in enumerate(tasks)]
         fit_times[i], score_times[i] = learned - start, perf_counter() - learned
         if verbose:
             print(
-                f"task {i + 1} of {len(tasks)} ({task.id}) learned in {fit_times[i]:.1f} s; "
-                f"average accuracy so far {matrix[i, : i + 1].mean():.3f}"
+                f"{name}: task {i + 1} of {len(tasks)} ({task.id}) learned in "
+                f"{fit_times[i]:.1f} s, accuracy {matrix[i, i]:.3f}, "
+                f"average so far {matrix[i, : i + 1].mean():.3f}",
+                flush=True,
             )
-    choices = [len(np.unique(task.y_train)) if known_task else len(classes) for task in tasks]
     return StreamResult(
-        name=type(_final(estimator)).__name__,
+        name=name,
         task_ids=[task.id for task in tasks],
         matrix=matrix,
-        baseline=1 / np.array(choices),
+        baseline=np.full(len(tasks), 1 / len(classes)),
         fit_times=fit_times,
         score_times=score_times,
         estimator=estimator if return_estimator else None,
     )
 
 
-def _final(estimator):
-    """Return the last step of a pipeline, else the estimator itself."""
-    steps = getattr(estimator, "steps", None)
-    return _final(steps[-1][1]) if steps else estimator
+def _accuracy(estimator, task, told: bool) -> float:
+    """Accuracy on the test rows of a task, which is told or not."""
+    more = {"task_id": task.id} if told else {}
+    with np.errstate(divide="ignore"):  # GaussianNB: log 0 for classes yet to come
+        return accuracy_score(task.y_test, estimator.predict(task.X_test, **more))
+
+
+def _check_learns_in_parts(estimator) -> None:
+    """Refuse an estimator without `partial_fit`."""
+    if not hasattr(estimator, "partial_fit"):
+        advice = (
+            "make it a skewc.pipeline.ContinualPipeline, whose last step has one."
+            if isinstance(estimator, Pipeline)
+            else "only such estimators learn task after task."
+        )
+        raise TypeError(f"{type(estimator).__name__} has no partial_fit: {advice}")
+
+
+def _all_classes(tasks) -> np.ndarray:
+    """Return the classes of all tasks, which must have test rows."""
+    if not tasks:
+        raise ValueError("evaluate_stream needs at least one task; got none.")
+    for task in tasks:
+        if not len(task.y_test):
+            raise ValueError(f"Task {task.id!r} has no test rows to measure its accuracy on.")
+    return np.unique(np.concatenate([np.asarray(task.y_train) for task in tasks]))

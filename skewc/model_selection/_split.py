@@ -3,6 +3,8 @@
 import numpy as np
 from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
 
+from skewc.metrics._matrix import check_known
+
 
 class TaskStratifiedKFold(BaseCrossValidator):
     """K folds, each of which holds every task, and its classes, in proportion.
@@ -87,17 +89,20 @@ class TaskStratifiedKFold(BaseCrossValidator):
         Raises
         ------
         ValueError
-            If the ids are missing or of another length than `y`, or if every class of
-            every task has fewer rows than there are folds.
+            If an id or a label is missing, their numbers differ, or every class of every
+            task has fewer rows than there are folds.
         """
         if groups is None:
             raise ValueError("TaskStratifiedKFold needs the task of each row as `groups`.")
-        _, tasks = np.unique(np.asarray(groups), return_inverse=True)
-        classes, labels = np.unique(np.asarray(y), return_inverse=True)
-        if tasks.shape != labels.shape:
+        groups, y = np.asarray(groups), np.asarray(y)
+        if groups.shape != y.shape:
             raise ValueError(
-                f"`groups` has shape {tasks.shape}, but `y` has shape {labels.shape}: "
+                f"`groups` has shape {groups.shape}, but `y` has shape {y.shape}: "
                 "expected the task of each row."
             )
+        check_known("groups", groups)
+        check_known("y", y)
+        _, tasks = np.unique(groups, return_inverse=True)
+        classes, labels = np.unique(y, return_inverse=True)
         folds = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
         yield from folds.split(np.zeros((len(tasks), 1)), tasks * len(classes) + labels)
