@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -60,3 +61,23 @@ class Report:
         if self._context is None:
             return False
         return self._context.call_on_fit_task_end(**self._told, reconstruction_attributes=fitted)
+
+
+@contextmanager
+def following(pipeline, final, **data) -> Iterator[None]:
+    """Tell the callbacks of `pipeline` of its `partial_fit`, and let some follow to `final`.
+
+    Those follow that scikit-learn's meta-estimators hand on, such as the ProgressBar.
+    """
+    if "_skl_callbacks" not in vars(pipeline):
+        yield
+        return
+    told = {"estimator": pipeline, **data}
+    context = pipeline._init_callback_context("partial_fit", max_subtasks=1)
+    context.call_on_fit_task_begin(**told)
+    step = context.subcontext("partial_fit-final-estimator")
+    with step.propagate_callback_context(final):
+        step.call_on_fit_task_begin(**told)
+        yield
+        step.call_on_fit_task_end(**told)
+    context.call_on_fit_task_end(**told)

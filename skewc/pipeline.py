@@ -12,7 +12,8 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skewc._compat import _name_estimators
+from skewc._callbacks import following
+from skewc._compat import _name_estimators, with_callbacks
 
 __all__ = ["ContinualPipeline", "make_continual_pipeline"]
 
@@ -53,6 +54,8 @@ class ContinualPipeline(Pipeline):
 
     update_transformers : bool, default=False
         Whether transformers that have a `partial_fit` go on learning with every call.
+        Others stay frozen: so does a Pipeline or ColumnTransformer among the steps, with all
+        that is in it, since these have no `partial_fit`.
 
     Attributes
     ----------
@@ -102,7 +105,36 @@ class ContinualPipeline(Pipeline):
         super().__init__(steps, transform_input=transform_input, memory=memory, verbose=verbose)
         self.update_transformers = update_transformers
 
+    def fit(self, X, y=None, task_id=None, **params):
+        """Fit the transformers anew, and the last step on what they make of the rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training rows, as the first step takes them.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels.
+
+        task_id : str or number, or array-like of shape (n_samples,), default=None
+            The task of all rows, or of each. Passed to the last step where its `fit` takes
+            it (with metadata routing on: to all steps that request it), else left out.
+
+        **params : dict
+            As for Pipeline: ``<step>__<parameter>``, or metadata with routing on.
+
+        Returns
+        -------
+        ContinualPipeline
+            The pipeline itself.
+        """
+        if task_id is not None and self._wants_task_id("fit", may_take_task_id):
+            on = get_config()["enable_metadata_routing"]
+            params["task_id" if on else f"{self.steps[-1][0]}__task_id"] = task_id
+        return super().fit(X, y, **params)
+
     @available_if(_final_has("partial_fit"))
+    @with_callbacks
     def partial_fit(self, X, y=None, task_id=None, *, classes=None, **params):
         """Learn one more task, or another chunk of the latest one.
 
@@ -139,7 +171,7 @@ class ContinualPipeline(Pipeline):
             other error, each step is what it was before the call.
         """
         self._validate_steps()
-        if task_id is not None and self._wants_task_id():
+        if task_id is not None and self._wants_task_id("partial_fit", takes_task_id):
             params["task_id"] = task_id
         routed = self._route(params)
         draft = copy.copy(self)
@@ -158,7 +190,7 @@ class ContinualPipeline(Pipeline):
         )["partial_fit"]
         if classes is not None:
             more = {**more, "classes": classes}
-        _partial_fit_or_restore(final, X, y, more)
+        _partial_fit_or_restore(final, X, y, more, self)
         self.steps = draft.steps
         return self
 
@@ -173,10 +205,11 @@ class ContinualPipeline(Pipeline):
             transformer = copy.deepcopy(transformer).partial_fit(X, y, **more["partial_fit"])
         return transformer.transform(X, **more["transform"]), transformer
 
-    def _wants_task_id(self) -> bool:
+    def _wants_task_id(self, method: str, takes) -> bool:
         if get_config()["enable_metadata_routing"]:
-            return bool(self.get_metadata_routing().consumes("partial_fit", ["task_id"]))
-        return takes_task_id(self.steps[-1][1].partial_fit)
+            return bool(self.get_metadata_routing().consumes(method, ["task_id"]))
+        final = self.steps[-1][1]
+        return not _passes_through(final) and takes(getattr(final, method))
 
     def _route(self, params: dict):
         """Sort parameters by step and method; those without a step's name are for the last."""
@@ -262,11 +295,12 @@ class ContinualPipeline(Pipeline):
         return part
 
 
-def _partial_fit_or_restore(estimator, X, y, params: dict) -> None:
+def _partial_fit_or_restore(estimator, X, y, params: dict, pipeline) -> None:
     """Call `partial_fit`; what fails half way leaves the estimator as it was."""
     before = copy.deepcopy(vars(estimator))
     try:
-        estimator.partial_fit(X, y, **params)
+        with following(pipeline, estimator, X=X, y=y):
+            estimator.partial_fit(X, y, **params)
     except BaseException:
         vars(estimator).clear()
         vars(estimator).update(before)
@@ -283,6 +317,12 @@ def final_step(estimator):
 def takes_task_id(method) -> bool:
     """Tell whether a method has a parameter `task_id`."""
     return "task_id" in signature(method).parameters
+
+
+def may_take_task_id(method) -> bool:
+    """Tell whether a method has a parameter `task_id`, or one for any keyword."""
+    parameters = signature(method).parameters.values()
+    return any(p.name == "task_id" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 def make_continual_pipeline(

@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skewc import EWCClassifier
+from skewc.pipeline import make_continual_pipeline
 
 HAS_CALLBACKS = find_spec("sklearn.callback") is not None
 needs_callbacks = pytest.mark.skipif(not HAS_CALLBACKS, reason="scikit-learn older than 1.9")
@@ -122,7 +123,11 @@ def test_tasks_without_weight_or_without_an_id():
 @needs_callbacks
 @pytest.mark.parametrize(
     "parameters",
-    [*[{"solver": name} for name in SOLVERS], {"early_stopping": True, "max_iter": 10}],
+    [
+        *[{"solver": name} for name in SOLVERS],
+        {"early_stopping": True, "max_iter": 10},
+        {"curvature": "kronecker"},
+    ],
     ids=lambda parameters: [*parameters.values()][0],
 )
 def test_scores_are_those_of_stopping_there(parameters):
@@ -260,6 +265,39 @@ def test_scores_come_back_from_a_search(n_jobs):
     assert_array_equal(weights(search.best_estimator_), weights(best))
 
 
+class Following(Recorder):
+    """Follows from pipelines to their steps."""
+
+    max_propagation_depth = None
+
+
+@needs_callbacks
+@pytest.mark.parametrize("nested", [False, True])
+def test_callbacks_follow_from_a_pipeline_that_learns_in_parts(nested):
+    clf, recorder = small(max_iter=1), Following()
+    final = make_continual_pipeline(clf) if nested else clf
+    pipeline = make_continual_pipeline(StandardScaler(), final).set_callbacks(recorder)
+    pipeline.partial_fit(X, Y, task_id=IDS)
+    plain = make_continual_pipeline(StandardScaler(), small(max_iter=1))
+    plain.partial_fit(X, Y, task_id=IDS)
+    assert_array_equal(weights(clf), weights(plain[-1]))
+    names = [name for hook, name in recorder.told if hook == "end"]
+    assert names == [
+        "epoch", "task 'a'", "epoch", "task 'b'", *["partial_fit"] * (2 + nested),
+    ]  # fmt: skip
+    assert recorder.told[0] == ("setup", "partial_fit")
+    assert recorder.told[-1] == ("teardown", "partial_fit")
+    assert [hook for hook, _ in recorder.told].count("setup") == 1
+    left = {*vars(pipeline), *vars(final), *vars(clf)} - {*vars(plain), *vars(plain[-1])}
+    assert left == {"_skl_callbacks"}
+    before = state(clf)
+    pipeline.set_callbacks(Following("end", "epoch", lambda: fail(ValueError)))
+    with pytest.raises(ValueError):
+        pipeline.partial_fit(X, Y, task_id=IDS)
+    assert state(clf) == before
+    assert "_skl_callbacks" not in vars(clf)
+
+
 @needs_progress_bar
 @pytest.mark.parametrize("n_jobs", [None, 1, 2])
 @pytest.mark.parametrize("in_pipeline", [False, True])
@@ -274,7 +312,7 @@ def test_progress_bars(n_jobs, in_pipeline, capsys, monkeypatch):
     if n_jobs is not None:
         name = "ewcclassifier__ewc_lambda" if in_pipeline else "ewc_lambda"
         clf = GridSearchCV(clf, {name: [0, 30]}, cv=2, n_jobs=n_jobs)
-    clf.set_callbacks(ProgressBar(max_propagation_depth=None)).fit(X, Y, **ids)
+    clf.set_callbacks(ProgressBar(max_propagation_depth=2)).fit(X, Y, **ids)
     out = capsys.readouterr().out
     runs = 1 if n_jobs is None else 5  # four in the search, and one with the best
     for name in ("EWCClassifier - fit", "EWCClassifier - task 'a'", "EWCClassifier - task 'b'"):

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import ndimage, sparse
 from sklearn.datasets import load_digits
@@ -190,6 +191,11 @@ def test_rotation_is_that_of_each_image_alone(shape):
         ({"image_shape": (3, 5)}, r"images with 12 features; got \(3, 5\)"),
         ({"image_shape": (12,)}, r"images with 12 features; got \(12,\)"),
         ({"image_shape": (-3, -4)}, r"images with 12 features; got \(-3, -4\)"),
+        ({"image_shape": 12}, "images with 12 features; got 12"),
+        ({"image_shape": "34"}, "images with 12 features; got '34'"),
+        ({"image_shape": (3, 4.0)}, r"images with 12 features; got \(3, 4.0\)"),
+        ({"image_shape": (3, 4), "angles": ["a"]}, r"angles must be finite .*; got \['a'\]"),
+        ({"image_shape": (3, 4), "angles": 30}, "angles must be finite numbers"),
         ({"image_shape": (3, 4), "angles": ()}, "angles must be finite numbers"),
         ({"image_shape": (3, 4), "angles": (0, np.nan)}, "angles must be finite numbers"),
     ],
@@ -295,6 +301,7 @@ def test_drift_is_the_documented_walk(seed):
         ({"drift": -1}, "drift must be a finite number >= 0; got -1"),
         ({"drift": np.inf}, "drift must be a finite number >= 0; got inf"),
         ({"drift": "1"}, "drift must be a finite number >= 0; got '1'"),
+        ({"drift": 1e3}, "Features overflow float64 in task 1: drift=1000.0 is too large"),
         ({"n_tasks": 61}, "n_tasks=61 tasks need .* got 180 and 60 rows"),
     ],
 )
@@ -364,10 +371,38 @@ def test_stack_errors():
         stack_tasks([Task(0, [[0.0]], [0, 1], [[0.0]], [0])])
 
 
+TABLE = pd.DataFrame({"a": [0.0], "b": [1.0]})
+
+
+@pytest.mark.parametrize(
+    ("rows", "others", "message"),
+    [
+        ([[0.0]], np.zeros((1, 2)), r"shapes of a row of X must .* got \(1,\) and \(2,\)"),
+        ([[0.0]], [0.0], r"shapes of a row of X must .* got \(1,\) and \(\)"),
+        (sparse.eye_array(1), sparse.csr_array((1, 2)), r"a row of X .* got \(1,\) and \(2,\)"),
+        (TABLE, np.zeros((1, 2)), "containers of X must be the same in all tasks; got .*pandas"),
+        (np.zeros((1, 2)), TABLE, "containers of X must be the same in all tasks; got .*array"),
+        (sparse.csr_array((1, 2)), np.zeros((1, 2)), "containers of X must .* got .*sparse"),
+        (TABLE, pl.DataFrame(TABLE.to_dict("list")), "containers of X .*pandas.* and .*polars"),
+        (TABLE, TABLE[["b", "a"]], "columns of X must be the same .*'a', 'b'.* and .*'b', 'a'"),
+    ],
+)
+def test_tasks_that_are_not_alike_are_not_stacked(rows, others, message):
+    with pytest.raises(ValueError, match=message):
+        stack_tasks([Task(0, rows, [0], [], []), Task(1, others, [0], [], [])])
+
+
+def test_labels_that_are_not_alike_are_not_stacked():
+    with pytest.raises(ValueError, match="containers of y must be the same in all tasks"):
+        stack_tasks([Task(0, [[0.0]], [0], [], []), Task(1, [[0.0]], pd.Series([0]), [], [])])
+    X, y, _ = stack_tasks([Task(0, [[0.0]], [0], [], []), Task(1, np.ones((1, 1)), (1,), [], [])])
+    assert (X.tolist(), y.tolist()) == ([[0], [1]], [0, 1])
+
+
 def test_the_estimator_learns_a_stacked_stream(digits):
     X, y = digits[:2]
     X, y, task_id = stack_tasks(make_split_tasks(X, y, random_state=0))
-    clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y, task_id=task_id)
+    clf = EWCClassifier(solver="lbfgs", max_iter=1000, random_state=0).fit(X, y, task_id=task_id)
     assert clf.task_ids_ == [0, 1, 2, 3, 4]
     assert [c.tolist() for c in clf.task_classes_] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
 

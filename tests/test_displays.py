@@ -9,6 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -169,7 +170,7 @@ def test_names_neither_overlap_nor_leave_the_figure(display, n_tasks, name):
         starts = [t.get_window_extent().x0 for t in ticks]
         assert all(end < start for end, start in zip(ends, starts[1:], strict=False))
     else:
-        assert all(t.get_rotation() == 45 for t in ticks)
+        assert all(t.get_rotation() == (45 if n_tasks > 1 else 0) for t in ticks)
         height = 10 / 72 * shown.figure_.dpi
         assert (np.diff(ends) > height).all()
     assert shown.ax_.get_window_extent().width > 0.3 * figure.width
@@ -186,6 +187,37 @@ def test_bad_matrix_or_names(display):
         display.from_matrix(R[:2])
     with pytest.raises(ValueError, match="each of the 3 tasks of the matrix; got 2"):
         display.from_matrix(R, task_ids=IDS[:2])
+    for bad in (100 * R, -R, np.where(R == 0.6, 1.01, R)):
+        with pytest.raises(ValueError, match=r"Accuracies must be in \[0, 1\]; got .* by 100"):
+            display.from_matrix(bad)
+    with pytest.raises(ValueError, match="holds nothing but NaN"):
+        display.from_matrix(np.full((2, 2), NAN))
+    display.from_matrix(np.where(R == 0.9, 1 + 1e-12, R))  # rounding
+
+
+@pytest.mark.parametrize("display", [AccuracyMatrixDisplay, TaskAccuracyDisplay])
+@pytest.mark.parametrize("width", [None, 4.8, 14])
+def test_names_are_turned_where_all_of_them_do_not_fit(display, width):
+    names = [f"day{k:02}" for k in range(15)]
+    ax = None if width is None else Figure((width, width)).subplots()
+    shown = display.from_matrix(np.ones((15, 15)), task_ids=names, ax=ax)
+    shown.figure_.draw_without_rendering()
+    ticks = shown.ax_.get_xticklabels()
+    assert {t.get_rotation() for t in ticks} == {0 if width == 14 else 45}
+    if width == 14:
+        boxes = [t.get_window_extent() for t in ticks]
+        assert all(a.x1 < b.x0 for a, b in zip(boxes, boxes[1:], strict=False))
+
+
+@pytest.mark.parametrize("display", [AccuracyMatrixDisplay, TaskAccuracyDisplay])
+def test_long_names_keep_their_ends(display):
+    names = [f"hospital in the {'very ' * 20}north, ward {k}" for k in range(3)]
+    shown = display.from_matrix(R, task_ids=names)
+    ticks = [t.get_text() for t in shown.ax_.get_xticklabels()]
+    assert ticks == [f"hospital in the ver…y very north, ward {k}" for k in range(3)]
+    assert {*map(len, ticks)} == {40}
+    shown.figure_.draw_without_rendering()
+    assert shown.ax_.get_window_extent().width > 0.3 * shown.figure_.bbox.width
 
 
 # TaskAccuracyDisplay
@@ -212,6 +244,47 @@ def test_average_and_name_are_optional():
     assert display.ax_.get_title() == ""
     assert len(display.ax_.lines) == 3
     assert [line.get_label() for line in display.lines_] == ["1", "2", "3"]
+
+
+def test_a_long_name_is_wrapped():
+    name = "EWCClassifier with Kronecker factors over all tasks of the stream, mean of five seeds"
+    for ax in (None, Figure().subplots()):
+        display = TaskAccuracyDisplay.from_matrix(R, name=name, ax=ax)
+        display.figure_.draw_without_rendering()
+        assert display.ax_.get_title().split() == name.split()
+        box, figure = display.ax_.title.get_window_extent(), display.figure_.bbox
+        assert figure.x0 <= box.x0 and box.x1 <= figure.x1
+
+
+def test_tasks_of_any_name_are_in_the_legend():
+    names = ["", "_hidden", "spring"]
+    display = TaskAccuracyDisplay.from_matrix(R, task_ids=names)
+    texts = [t.get_text() for t in display.ax_.get_legend().get_texts()]
+    assert texts == ["''", "_hidden", "spring", "average"]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda ax: TaskAccuracyDisplay.from_matrix(R, task_ids=IDS, ax=ax),
+        lambda ax: RestoringForceDisplay(np.geomspace(1e-3, 10, 20)).plot(ax),
+    ],
+    ids=["lines", "force"],
+)
+def test_the_legend_stays_within_the_cell_of_axes_without_a_layout(draw):
+    first, second = Figure((12, 4)).subplots(1, 2)
+    for ax in (first, second):
+        edge = ax.get_window_extent().x1
+        draw(ax)
+        ax.figure.draw_without_rendering()
+        legend = ax.get_legend().get_window_extent()
+        assert ax.get_window_extent().x1 <= legend.x0
+        assert legend.x1 <= edge + 1
+    for layout in ("constrained", "tight"):
+        ax = Figure(layout=layout).subplots()
+        draw(ax)
+        ax.figure.draw_without_rendering()
+        assert ax.get_legend().get_window_extent().x1 <= ax.figure.bbox.x1
 
 
 # ImportanceDisplay
@@ -259,6 +332,9 @@ def test_image_sums_over_the_units_of_the_first_layer(image_shape, expected):
 def test_importance_errors():
     with pytest.raises(ValueError, match="kind must be 'layers' or 'image'; got 'units'"):
         ImportanceDisplay(COEFS, INTERCEPTS).plot(kind="units")
+    for shape in (8, "ab", (2, 2.0), (4,), (-2, -2)):
+        with pytest.raises(ValueError, match="image_shape must be .* with 4 features; got"):
+            ImportanceDisplay(COEFS, INTERCEPTS, image_shape=shape).plot(kind="image")
     with pytest.raises(ValueError, match="3 features do not form a square image"):
         ImportanceDisplay([COEFS[0][:3]], INTERCEPTS).plot(kind="image")
 
@@ -296,10 +372,16 @@ def differing(a, b):
 
 
 @pytest.mark.parametrize("display", [ImportanceDisplay, RestoringForceDisplay])
-def test_other_estimators_are_refused(display):
+def test_other_estimators_are_refused(display, clf):
     for other in (SGDClassifier(), make_pipeline(StandardScaler(), SGDClassifier())):
-        with pytest.raises(TypeError, match=r"of an EWCClassifier, or .* got (SGD|Pipe)"):
+        with pytest.raises(TypeError, match=r"of a fitted EWCClassifier, or .* got (SGD|Pipe)"):
             display.from_estimator(other)
+    with pytest.raises(TypeError, match=r"a fitted EWCClassifier, .* got <class"):
+        display.from_estimator(EWCClassifier)
+    search = GridSearchCV(clf, {"max_iter": [500]}, cv=2).fit([[0.0], [1.0]] * 5, [0, 1] * 5)
+    with pytest.raises(TypeError, match=r"give its best_estimator_\); got GridSearchCV"):
+        display.from_estimator(search)
+    display.from_estimator(search.best_estimator_)
     with pytest.raises(NotFittedError):
         display.from_estimator(make_pipeline(StandardScaler(), EWCClassifier()))
 
@@ -339,13 +421,29 @@ def test_force_on_weights_of_an_estimator(clf):
     assert len(RestoringForceDisplay.from_estimator(clf).lines_) == 4
 
 
+def test_many_forces_are_named_in_columns():
+    for n, named in [(3, 3), (20, 20), (100, 20)]:
+        display = RestoringForceDisplay(np.linspace(0.1, 1, n)).plot()
+        display.figure_.draw_without_rendering()
+        legend = display.ax_.get_legend()
+        assert len(display.lines_) == n
+        assert len(legend.get_texts()) == named
+        box, figure = legend.get_window_extent(), display.figure_.bbox
+        assert figure.y0 <= box.y0 and box.x1 <= figure.x1
+        beside = box.x0 >= display.ax_.get_window_extent().x1
+        assert beside == (n > 3)
+
+
 def test_force_errors():
     nothing = SimpleNamespace(
         coef_importances_=[np.zeros((2, 2))], intercept_importances_=[np.zeros(2)], ewc_lambda=1.0
     )
     with pytest.raises(ValueError, match="No weight .* has an importance above 0"):
         RestoringForceDisplay.from_estimator(nothing)
-    for bad in ([-1.0], [NAN], 3.0):
+    for bad in (0.5, [[0.5]], [-0.1], [1.1], [NAN], "half", None):
+        with pytest.raises(ValueError, match=r"quantiles must be a list of numbers in \[0, 1\]"):
+            RestoringForceDisplay.from_estimator(nothing, quantiles=bad)
+    for bad in ([-1.0], [NAN], 3.0, ["a"], [[1], [2, 3]]):
         with pytest.raises(ValueError, match="importances must be a list of numbers >= 0"):
             RestoringForceDisplay(bad).plot()
 

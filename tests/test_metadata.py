@@ -17,6 +17,7 @@ from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassi
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
 from sklearn.inspection import permutation_importance
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -108,9 +109,9 @@ def search(kind, **parameters):
     return kind(recorder(), GRID, cv=2, error_score="raise", **parameters).fit(X, y, task_id=IDS)
 
 
-def search_pipeline(**ids):
-    grid = {"recorder__ewc_lambda": [0, 1]}
-    GridSearchCV(pipeline(), grid, cv=2, error_score="raise").fit(X, y, **ids)
+def search_pipeline(make=make_pipeline, **ids):
+    grid, steps = {"recorder__ewc_lambda": [0, 1]}, make(StandardScaler(), recorder())
+    GridSearchCV(steps, grid, cv=2, error_score="raise").fit(X, y, **ids)
 
 
 BY_STEP, BARE = {"recorder__task_id": IDS}, {"task_id": IDS}
@@ -134,6 +135,12 @@ TABLE = {
         lambda: search_pipeline(**BY_STEP),
         "fit",
         lambda: search_pipeline(**BARE),
+        "fit, score",
+    ),
+    "GridSearchCV of a ContinualPipeline": (
+        lambda: search_pipeline(make_continual_pipeline, **BARE),
+        "fit",
+        None,
         "fit, score",
     ),
     "RandomizedSearchCV": (
@@ -252,6 +259,15 @@ def test_the_guide_shows_this_table():
     rows = re.findall(r"   \* - (.*)\n     - (.*)\n     - (.*)\n", section)
     shown = {name: cells for name, *cells in rows[1:]}
     assert shown == {name: [off, on] for name, (_, off, _, on) in TABLE.items()}
+
+
+def test_a_stack_wants_a_final_estimator_that_may_be_given_ids():
+    with sklearn.config_context(enable_metadata_routing=True):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'task_id'"):
+            StackingClassifier(others(), cv=2).fit(X, y, task_id=IDS)
+        final = make_continual_pipeline(LogisticRegression())
+        stack = StackingClassifier(others(), final, cv=2).fit(X, y, task_id=IDS)
+    assert stack.final_estimator_[-1].coef_.shape[0] == 3
 
 
 # The idioms that the guide gives where scikit-learn passes no ids.

@@ -83,6 +83,9 @@ def test_one_task():
         (R[0], r"square matrix.* got shape \(4,\)"),
         (np.empty((0, 0)), r"square matrix.* got shape \(0, 0\)"),
         (np.where(R == 0.5, np.inf, R), "got infinity in"),
+        ([[1.0, 0.0], [0.5]], "square matrix of numbers, .*; got"),
+        ([["a", "b"], ["c", "d"]], "square matrix of numbers, .*; got"),
+        ("R", "square matrix of numbers, .*; got 'R'"),
         (np.full((4, 4), NAN), "In R, the .* must be known; got NaN in"),
     ],
 )
@@ -117,6 +120,8 @@ def test_forward_transfer_needs_tests_ahead_and_a_baseline():
         forward_transfer(LOWER, BASELINE)
     with pytest.raises(ValueError, match=r"each of 4 tasks; got shape \(3,\)"):
         forward_transfer(R, BASELINE[1:])
+    with pytest.raises(ValueError, match="each of 4 tasks; got .*'a'"):
+        forward_transfer(R, ["a", 1, 1, 1])
     with pytest.raises(ValueError, match="baseline must be finite"):
         forward_transfer(R, [0, NAN, 0, 0])
     assert forward_transfer(R, [NAN, *BASELINE[1:]]) == forward_transfer(R, BASELINE)
@@ -161,9 +166,30 @@ def test_average_task_accuracy_needs_a_task_for_each_row():
         average_task_accuracy([0], [0], task_id=None)
 
 
+@pytest.mark.parametrize("text", [["0", "1"], np.array(["0", "1"]), pd.Series(["0", "1"])])
+@pytest.mark.parametrize("numbers", [[0, 1], np.array([0, 1]), pd.Series([0, 1], dtype=object)])
+def test_labels_that_are_strings_are_not_compared_with_numbers(text, numbers):
+    for y_true, y_pred in [(text, numbers), (numbers, text)]:
+        with pytest.raises(ValueError, match="both be strings or both numbers; got"):
+            average_task_accuracy(y_true, y_pred, task_id=[0, 1])
+    for same in (text, numbers):
+        assert average_task_accuracy(list(same), same, task_id=[0, 1]) == 1
+
+
+@pytest.mark.parametrize("mixed", [[1, "1"], pd.Series([1, "1"]), np.array([1, "1"], object)])
+@pytest.mark.parametrize("name", ["y_true", "y_pred", "task_id"])
+def test_strings_among_numbers_are_refused(name, mixed):
+    columns = {"y_true": ["a", "b"], "y_pred": ["a", "b"], "task_id": [0, 1], name: mixed}
+    with pytest.raises(TypeError, match=f"{name} mixes strings and numbers"):
+        average_task_accuracy(**columns)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"task_id": np.ma.array([0, 1], mask=[0, 1])}, "task_id has masked entries"),
+        ({"y_true": np.ma.array([0, 1], mask=[0, 1])}, "y_true has masked entries"),
+        ({"task_id": ["a", NAN]}, "task_id holds NaN"),
         ({"task_id": [0]}, r"task_id must .* shape \(2,\), got \(1,\)"),
         ({"task_id": "a"}, r"task_id must .* shape \(2,\), got \(\)"),
         ({"task_id": [0, NAN]}, "task_id holds NaN"),

@@ -10,6 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.ensemble import BaggingClassifier
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.naive_bayes import GaussianNB
@@ -68,6 +70,31 @@ def test_folds_need_the_tasks():
         next(TaskStratifiedKFold().split(np.zeros((4, 1)), [0, 1, 0, 1], [1, 2, 3]))
 
 
+@pytest.mark.parametrize(
+    ("groups", "error", "message"),
+    [
+        ([1, "1", 1, "1"], TypeError, "groups mixes strings and numbers"),
+        (np.ma.masked_equal([1, 1, 2, 2], 2), ValueError, "groups has masked entries"),
+        (["a", "a", "b", np.nan], ValueError, "groups holds NaN or a missing value"),
+    ],
+)
+def test_folds_refuse_unclear_tasks(groups, error, message):
+    with pytest.raises(error, match=message):
+        next(TaskStratifiedKFold(2).split(np.zeros((4, 1)), [0, 1, 0, 1], groups))
+
+
+def test_folds_name_the_task_and_class_with_few_rows():
+    ids, y = np.repeat(["a", "b"], 8), np.repeat(["x", "y", "x", "y"], [4, 4, 7, 1])
+    few = r"Class .*'y'.* has only 1 rows in task .*'b'.*, fewer than n_splits=3"
+    with pytest.warns(UserWarning) as caught:
+        parts = list(TaskStratifiedKFold(3).split(np.zeros((16, 1)), y, ids))
+    assert len(caught) == 1
+    assert re.search(few, str(caught[0].message))
+    assert len(parts) == 3
+    with pytest.raises(ValueError, match=r"has only 1 rows in task .*every task"):
+        next(TaskStratifiedKFold(8).split(np.zeros((16, 1)), y, ids))
+
+
 def test_folds_get_their_tasks_from_task_id():
     X, y = load_digits(return_X_y=True)
     ids = np.where(np.arange(len(y)) < 500, "few", "many")
@@ -102,13 +129,33 @@ def test_the_scorer_averages_over_tasks_and_tells_known_ones(split):
 def test_a_scorer_without_task_id_is_an_error(permuted):
     X, y, ids = stack_tasks(permuted)
     clf = network().partial_fit(X, y, task_id=ids)
-    with pytest.raises(TypeError, match="task_id"):
+    message = r"needs task_id.*enable_metadata_routing=True.*fit\(X, y, task_id=ids\)"
+    with pytest.raises(TypeError, match=message):
         TaskScorer()(clf, X, y)
     search = GridSearchCV(
         network(max_iter=1), {"ewc_lambda": [0]}, scoring=TaskScorer(), error_score="raise"
     )
-    with pytest.raises(TypeError, match="task_id"):
+    with pytest.raises(TypeError, match=message):
         search.fit(X, y, task_id=ids)
+
+
+def test_a_scorer_of_known_tasks_needs_an_estimator_that_takes_them(split):
+    X, y, ids = stack_tasks(split)
+    pipeline = make_continual_pipeline(StandardScaler(), SGDClassifier(random_state=0)).fit(X, y)
+    assert TaskScorer()(pipeline, X, y, task_id=ids) > 0.5
+    for estimator in (pipeline, pipeline[-1]):
+        with pytest.raises(TypeError, match="whose predict takes task_id; that of SGDClassifier"):
+            TaskScorer(known_task=True)(estimator, X, y, task_id=ids)
+
+
+def test_a_scorer_of_known_tasks_scores_what_passes_ids_on(split):
+    X, y, ids = stack_tasks(split)
+    bag = BaggingClassifier(network(max_iter=1), n_estimators=1, random_state=0)
+    frozen = FrozenEstimator(network().fit(X, y, task_id=ids))
+    assert TaskScorer(known_task=True)(frozen, X, y, task_id=ids) > 0.9
+    with sklearn.config_context(enable_metadata_routing=True):
+        bag.fit(X, y, task_id=ids)
+        assert TaskScorer(known_task=True)(bag, X, y, task_id=ids) >= 0
 
 
 LAMBDA = "ewcclassifier__ewc_lambda"
@@ -317,6 +364,18 @@ def test_what_cannot_be_evaluated_is_named(split):
         evaluate_stream(make_pipeline(StandardScaler(), network()), split)
     with pytest.raises(TypeError, match="LogisticRegression has no partial_fit: only such"):
         evaluate_stream(LogisticRegression(), split)
+    for make in (make_pipeline, make_continual_pipeline):
+        with pytest.raises(TypeError, match=r"step, LogisticRegression\(\), has none either"):
+            evaluate_stream(make(StandardScaler(), LogisticRegression()), split)
+    with pytest.raises(TypeError, match=r"a pipeline that it ends in, a .*ContinualPipeline"):
+        evaluate_stream(make_continual_pipeline(make_pipeline(network())), split)
+    with pytest.raises(TypeError, match=r"records with id, X_train, .*Task; got tuple"):
+        evaluate_stream(network(), [tuple(split[0])])
+    with pytest.raises(ValueError, match=r"an id of its own; got \[0, 1, 0\]"):
+        evaluate_stream(network(), [split[0], split[1], split[0]])
+    for epochs in (0, 1.5, "2", None):
+        with pytest.raises(ValueError, match="epochs must be a whole number >= 1; got"):
+            evaluate_stream(SGDClassifier(), split, epochs=epochs)
     with pytest.raises(ValueError, match="at least one task"):
         evaluate_stream(network(), [])
     with pytest.raises(ValueError, match="Task 'b' has no test rows"):

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError, UnsetMetadataPassedError
 from sklearn.linear_model import SGDClassifier
-from sklearn.model_selection import learning_curve
+from sklearn.model_selection import GridSearchCV, learning_curve
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -57,6 +57,11 @@ def test_transformers_go_on_learning_if_asked(iris):
     pipeline.partial_fit(X, y, task_id="a").partial_fit(X + 5, y, task_id="b")
     both = StandardScaler().fit(np.vstack([X, X + 5]))
     np.testing.assert_allclose(pipeline[0].mean_, both.mean_)
+    nested = make_continual_pipeline(
+        make_pipeline(StandardScaler()), network(), update_transformers=True
+    )
+    nested.partial_fit(X, y, task_id="a").partial_fit(X + 5, y, task_id="b")
+    np.testing.assert_allclose(nested[0][0].mean_, X.mean(axis=0))  # has no partial_fit
 
 
 def test_fit_is_pipelines_own_and_is_gone_on_with(iris):
@@ -192,6 +197,26 @@ def test_a_last_step_that_knows_no_tasks_is_not_given_any(iris, routing):
     by_hand = SGDClassifier(random_state=0)
     by_hand.partial_fit(MinMaxScaler().fit_transform(X), y, classes=[0, 1, 2])
     assert_array_equal(pipeline[-1].coef_, by_hand.coef_)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_fit_gives_ids_to_the_last_step_where_it_takes_them(iris, routing):
+    X, y = iris
+    ids = np.where(np.arange(len(y)) % 2, "odd", "even")
+    converging = {"solver": "lbfgs", "alpha": 1.0, "max_iter": 500}
+    by_hand = network(**converging).fit(StandardScaler().fit_transform(X), y, task_id=ids)
+    with sklearn.config_context(enable_metadata_routing=routing):
+        for final in (network(**converging), make_continual_pipeline(network(**converging))):
+            pipeline = make_continual_pipeline(StandardScaler(), final).fit(X, y, task_id=ids)
+            clf = final if isinstance(final, EWCClassifier) else final[-1]
+            assert clf.task_ids_ == ["even", "odd"]
+            assert_array_equal(clf.coefs_[0], by_hand.coefs_[0])
+        search = GridSearchCV(network(**converging), {"alpha": [1.0]}, cv=2)
+        make_continual_pipeline(StandardScaler(), search).fit(X, y, task_id=ids)
+        assert search.best_estimator_.task_ids_ == ["even", "odd"]
+        for other in (SGDClassifier(random_state=0), "passthrough"):
+            pipeline = make_continual_pipeline(StandardScaler(), other).fit(X, y, task_id=ids)
+            assert hasattr(pipeline[0], "mean_")
 
 
 @pytest.mark.parametrize("routing", [False, True])

@@ -16,6 +16,7 @@ from sklearn.utils import check_consistent_length, check_random_state, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 
 from skewc._compat import _safe_indexing
+from skewc.metrics._matrix import as_floats
 
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
@@ -89,7 +90,8 @@ def stack_tasks(tasks, *, part="train"):
     Raises
     ------
     ValueError
-        If there is no task, `part` is unknown, or X and y differ in length.
+        If there is no task, `part` is unknown, X and y differ in length, or tasks in the
+        kind of container or in their columns.
 
     Examples
     --------
@@ -117,8 +119,8 @@ def stack_tasks(tasks, *, part="train"):
     shares = np.concatenate([(np.arange(n) + 0.5) / n for n in lengths])
     order = np.argsort(shares, kind="stable")
     return (
-        _safe_indexing(_concatenate(Xs), order),
-        _safe_indexing(_concatenate(ys), order),
+        _safe_indexing(_concatenate("X", Xs), order),
+        _safe_indexing(_concatenate("y", ys), order),
         np.repeat(ids, lengths)[order],
     )
 
@@ -173,7 +175,7 @@ def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, rand
     ([0, 1, 2, 3, 4], (500, 64), (450, 64))
     """
     frame, (X, y) = X, _check_rows(X, y, accept_sparse="csr", dtype="numeric")
-    _check_count("n_tasks", n_tasks)
+    check_count("n_tasks", n_tasks)
     rng = check_random_state(random_state)
     train, test = _split(y, test_size, rng)
     tasks = []
@@ -252,9 +254,10 @@ def make_rotated_tasks(
     """
     frame, (X, y) = X, _check_rows(X, y, dtype=[np.float64, np.float32])
     shape = check_image_shape(image_shape, X.shape[1])
-    angles = np.asarray(angles, dtype=float)
+    message = "angles must be finite numbers, one for each task"
+    angles = as_floats(message, angles)
     if angles.ndim != 1 or not angles.size or not np.isfinite(angles).all():
-        raise ValueError(f"angles must be finite numbers, one for each task; got {angles}.")
+        raise ValueError(f"{message}; got {angles}.")
     rng = check_random_state(random_state)
     train, test = _split(y, test_size, rng)
     tasks = []
@@ -317,7 +320,7 @@ def make_split_tasks(
     frame, (X, y) = X, _check_rows(X, y, accept_sparse="csr", dtype="numeric")
     if scenario not in ("class", "domain"):
         raise ValueError(f"scenario must be 'class' or 'domain'; got {scenario!r}.")
-    _check_count("classes_per_task", classes_per_task, at_least=2 if scenario == "domain" else 1)
+    check_count("classes_per_task", classes_per_task, at_least=2 if scenario == "domain" else 1)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) % classes_per_task:
         raise ValueError(
@@ -376,8 +379,8 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
     Raises
     ------
     ValueError
-        If `drift` is negative or not finite, there are fewer training or test rows than
-        tasks, or the rows cannot be split.
+        If `drift` is negative, not finite or so large that features overflow, there are
+        fewer training or test rows than tasks, or the rows cannot be split.
 
     Examples
     --------
@@ -391,7 +394,7 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
     [14.6, 18.2, 19.8]
     """
     frame, (X, y) = X, _check_rows(X, y, dtype=[np.float64, np.float32])
-    _check_count("n_tasks", n_tasks)
+    check_count("n_tasks", n_tasks)
     if not isinstance(drift, Real) or not 0 <= drift < float("inf"):
         raise ValueError(f"drift must be a finite number >= 0; got {drift!r}.")
     rng = check_random_state(random_state)
@@ -410,11 +413,16 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
             offset = offset + drift * rng.standard_normal(X.shape[1])
             log_scale = log_scale + drift * rng.standard_normal(X.shape[1])
         rows, test_rows = train[of_task == k], test[of_test == k]
-        moved = (
-            (X[part] + np.expm1(log_scale) * (X[part] - mean) + std * offset).astype(X.dtype)
-            for part in (rows, test_rows)
-        )
-        tasks.append(Task(k, next(moved), y[rows], next(moved), y[test_rows]))
+        with np.errstate(over="ignore", invalid="ignore"):  # told below
+            moved, test_moved = (
+                (X[part] + np.expm1(log_scale) * (X[part] - mean) + std * offset).astype(X.dtype)
+                for part in (rows, test_rows)
+            )
+        if not (np.isfinite(moved).all() and np.isfinite(test_moved).all()):
+            raise ValueError(
+                f"Features overflow {X.dtype} in task {k}: drift={drift} is too large."
+            )
+        tasks.append(Task(k, moved, y[rows], test_moved, y[test_rows]))
     return _named_like(frame, tasks)
 
 
@@ -487,8 +495,9 @@ def check_image_shape(image_shape, n_features: int) -> tuple[int, ...]:
                 "(height, width) or (height, width, channels)."
             )
         return side, side
-    shape = tuple(image_shape)
-    if len(shape) not in (2, 3) or min(shape) < 1 or prod(shape) != n_features:
+    shape = tuple(image_shape) if np.ndim(image_shape) else ()
+    counts = all(isinstance(n, Integral) and n > 0 for n in shape)
+    if len(shape) not in (2, 3) or not counts or prod(shape) != n_features:
         raise ValueError(
             "image_shape must be (height, width) or (height, width, channels) of images with "
             f"{n_features} features; got {image_shape!r}."
@@ -503,7 +512,7 @@ def _check_rows(X, y, **options):
     return X, y
 
 
-def _check_count(name: str, value, at_least: int = 1) -> None:
+def check_count(name: str, value, at_least: int = 1) -> None:
     """Refuse all but whole numbers from `at_least` on."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < at_least:
         raise ValueError(f"{name} must be a whole number >= {at_least}; got {value!r}.")
@@ -518,7 +527,7 @@ def _draw(rows, n_samples, rng) -> np.ndarray:
     """`n_samples` of the rows, without replacement; all of them for None."""
     if n_samples is None:
         return rows
-    _check_count("n_samples", n_samples)
+    check_count("n_samples", n_samples)
     if n_samples > len(rows):
         raise ValueError(f"n_samples={n_samples} is more than the {len(rows)} training rows.")
     return rng.choice(rows, n_samples, replace=False)
@@ -537,14 +546,33 @@ def _rotate(X, angle: float, shape: tuple[int, ...]) -> np.ndarray:
     return ndimage.rotate(images, angle, axes=(1, 2), reshape=False, order=1).reshape(X.shape)
 
 
-def _concatenate(blocks):
+def _concatenate(name: str, blocks):
     """Stack rows, whatever kind of container holds them."""
-    if any(map(sparse.issparse, blocks)):
+    _check_alike(f"The containers of {name}", map(_container, blocks))
+    _check_alike(f"The shapes of a row of {name}", (np.shape(block)[1:] for block in blocks))
+    library, kind = _container(blocks[0])
+    if kind == "sparse":
         return sparse.vstack(blocks, format="csr")
-    library = _library(blocks[0])
-    if library and type(blocks[0]).__name__ in ("DataFrame", "Series"):
-        return import_module(library).concat(blocks)
-    return np.concatenate(blocks)
+    if not library:
+        return np.concatenate(blocks)
+    if kind == "DataFrame":
+        _check_alike(f"The columns of {name}", (tuple(block.columns) for block in blocks))
+    return import_module(library).concat(blocks)
+
+
+def _container(X) -> tuple[str, str]:
+    """Name what holds rows, with the library where that has its own way to stack."""
+    if sparse.issparse(X):
+        return "scipy", "sparse"
+    kind = type(X).__name__
+    return (_library(X), kind) if _library(X) and kind in ("DataFrame", "Series") else ("", "array")
+
+
+def _check_alike(what: str, values) -> None:
+    """Refuse tasks that differ in a property."""
+    found = list(dict.fromkeys(values))
+    if len(found) > 1:
+        raise ValueError(f"{what} must be the same in all tasks; got {found[0]} and {found[1]}.")
 
 
 def _library(X) -> str | None:

@@ -33,11 +33,11 @@ def average_task_accuracy(y_true, y_pred, *, task_id, sample_weight=None):
     Raises
     ------
     TypeError
-        If `task_id` is None.
+        If `task_id` is None, or labels or ids mix strings and numbers.
 
     ValueError
-        If the arguments differ in length, a label or an id is missing, or no row has
-        weight.
+        If the arguments differ in length, true and predicted labels in kind, a label or an
+        id is missing, or no row has weight.
 
     Examples
     --------
@@ -47,16 +47,18 @@ def average_task_accuracy(y_true, y_pred, *, task_id, sample_weight=None):
     """
     if task_id is None:
         raise TypeError("average_task_accuracy needs task_id, one id for each row; got None.")
-    y_true = np.asarray(y_true)
+    columns = {"y_true": y_true, "y_pred": y_pred, "task_id": task_id}
+    y_true, y_pred, ids = (check_one_kind(name, values) for name, values in columns.items())
     n = len(y_true) if y_true.ndim else 0
-    y_true, y_pred, ids = (
-        _check_column(name, values, n)
-        for name, values in [("y_true", y_true), ("y_pred", y_pred), ("task_id", task_id)]
-    )
-    for name, values in [("y_true", y_true), ("y_pred", y_pred), ("task_id", ids)]:
-        check_known(name, values)
+    for name, values in zip(columns, (y_true, y_pred, ids), strict=True):
+        _check_length(name, values, n)
+    if _is_text(y_true[0]) != _is_text(y_pred[0]):
+        raise ValueError(
+            "y_true and y_pred must both be strings or both numbers; got "
+            f"{y_true[0]!r} and {y_pred[0]!r}."
+        )
     weights = np.ones(n) if sample_weight is None else sample_weight
-    weights = _check_column("sample_weight", weights, n).astype(float)
+    weights = _check_length("sample_weight", np.asarray(weights), n).astype(float)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
         raise ValueError(
             "sample_weight must be finite and >= 0 and leave at least one row a positive "
@@ -217,7 +219,7 @@ def forward_transfer(R, baseline):
     0.25
     """
     R = check_matrix(R)
-    baseline = np.asarray(baseline, dtype=float)
+    baseline = as_floats(f"baseline must hold one accuracy for each of {len(R)} tasks", baseline)
     if baseline.shape != R.shape[:1]:
         raise ValueError(
             f"baseline must hold one accuracy for each of {len(R)} tasks; got shape "
@@ -233,26 +235,49 @@ def forward_transfer(R, baseline):
 
 def check_matrix(R) -> np.ndarray:
     """Return R as a square matrix of floats, NaN where not known."""
-    R = np.array(R, dtype=float)
+    message = "R must be a square matrix of numbers, with a row and a column for each task"
+    R = as_floats(message, R)
     if R.ndim != 2 or R.shape[0] != R.shape[1] or not R.size:
-        raise ValueError(
-            "R must be a square matrix, with a row and a column for each task; got shape "
-            f"{R.shape}."
-        )
+        raise ValueError(f"{message}; got shape {R.shape}.")
     if np.isinf(R).any():
         raise ValueError(f"R must hold accuracies, NaN where not known; got infinity in\n{R}.")
     return R
+
+
+def as_floats(message: str, values) -> np.ndarray:
+    """Return a copy of `values` as an array of floats; `message` says what was expected."""
+    try:
+        return np.array(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{message}; got {values!r}.") from error
 
 
 def check_known(name: str, values: np.ndarray) -> None:
     """Refuse NaN, None and the missing values of pandas and polars among labels or ids."""
     if values.dtype.kind == "O":
         # Compared with itself, NaN differs; pandas' NA gives no truth value.
-        missing = any(v is None or type(v).__name__ == "NAType" or v != v for v in values)
+        missing = any(v is None or type(v).__name__ == "NAType" or v != v for v in values.flat)
     else:
         missing = (values != values).any()
     if missing:
         raise ValueError(f"{name} holds NaN or a missing value; every row needs one.")
+
+
+def check_one_kind(name: str, values) -> np.ndarray:
+    """Return labels or ids as an array: none missing, all of them strings or none."""
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} has masked entries; every row needs one.")
+    array = np.asarray(values)
+    if array.dtype.kind == "U" and isinstance(values, list | tuple):
+        array = np.array(values, dtype=object)  # else numbers among strings become strings
+    check_known(name, array)
+    if array.dtype == object and len({*map(_is_text, array.flat)}) > 1:
+        raise TypeError(f"{name} mixes strings and numbers; use one kind.")
+    return array
+
+
+def _is_text(value) -> bool:
+    return isinstance(value, str)
 
 
 def _known(values, part: str) -> np.ndarray:
@@ -267,9 +292,8 @@ def _mean(values) -> float:
     return float(np.mean(values)) if len(values) else float("nan")
 
 
-def _check_column(name: str, values, n: int) -> np.ndarray:
-    """`values` as an array of n."""
-    values = np.asarray(values)
+def _check_length(name: str, values: np.ndarray, n: int) -> np.ndarray:
+    """`values`, of which there must be n."""
     if values.shape != (n,) or not n:
         raise ValueError(
             f"{name} must hold one value for each row of y_true, at least one: expected shape "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from textwrap import fill
+
 import numpy as np
 
-from skewc.metrics._matrix import check_matrix
+from skewc.metrics._matrix import as_floats, check_matrix
 
 
 class AccuracyMatrixDisplay:
@@ -66,8 +68,14 @@ class AccuracyMatrixDisplay:
         -------
         AccuracyMatrixDisplay
             This display.
+
+        Raises
+        ------
+        ValueError
+            If the matrix is not square, holds no accuracy or one outside [0, 1], or
+            `task_ids` does not name each task.
         """
-        R = check_matrix(self.matrix)
+        R = _check_accuracies(self.matrix)
         names = _task_names(self.task_ids, len(R))
         side, beside = 2.2 + 0.5 * min(len(R), 12), _room_for(names)
         self.figure_, self.ax_ = _axes(ax, (side + beside + colorbar, side + beside))
@@ -211,8 +219,14 @@ class TaskAccuracyDisplay:
         -------
         TaskAccuracyDisplay
             This display.
+
+        Raises
+        ------
+        ValueError
+            If the matrix is not square, holds no accuracy or one outside [0, 1], or
+            `task_ids` does not name each task.
         """
-        R = check_matrix(self.matrix)
+        R = _check_accuracies(self.matrix)
         names = _task_names(self.task_ids, len(R))
         beside = _room_for(names)
         inches = (np.clip(2 + 0.4 * len(R), 6.4, 9) + beside, 4 + beside / 2)
@@ -232,14 +246,13 @@ class TaskAccuracyDisplay:
                 steps, seen, color="black", lw=2 * width, marker="s", markersize=size + 1,
                 label="average", zorder=zorder,
             )  # fmt: skip
-        self.ax_.set(xlabel="after learning task", ylabel="test accuracy", title=self.name)
-        self.ax_.set(ylim=(0, 1.03))
-        _name_ticks(self.ax_, "x", names)
+        self.ax_.set(xlabel="after learning task", ylabel="test accuracy", ylim=(0, 1.03))
         _open_frame(self.ax_)
         shown = [self.lines_[k] for k in _some(len(R))] + [self.average_] * average
-        self.ax_.legend(
-            handles=shown, title="task", frameon=False, loc="upper left", bbox_to_anchor=(1, 1)
-        )
+        _legend_beside(self.ax_, shown, title="task")
+        _name_ticks(self.ax_, "x", names)
+        if self.name is not None:
+            self.ax_.set_title(fill(str(self.name), max(10, int(_inches(self.ax_)[0] / 0.1))))
         return self
 
     @classmethod
@@ -514,10 +527,12 @@ class RestoringForceDisplay:
         ValueError
             If an importance is negative or not finite.
         """
-        importances = np.asarray(self.importances, dtype=float)
+        importances = as_floats("importances must be a list of numbers >= 0", self.importances)
         if importances.ndim != 1 or not (np.isfinite(importances) & (importances >= 0)).all():
             raise ValueError(f"importances must be a list of numbers >= 0; got {importances}.")
-        self.figure_, self.ax_ = _axes(ax, (5.4, 3.8))
+        shown = _some(len(importances), at_most=24)
+        many = len(shown) > 6
+        self.figure_, self.ax_ = _axes(ax, (5.4 + 2 * many, 3.8))
         displacement = np.linspace(-1, 1, 5)
         self.lines_ = [
             self.ax_.plot(
@@ -532,7 +547,11 @@ class RestoringForceDisplay:
         self.ax_.set(ylabel=f"restoring force −λ·F·d, λ = {self.ewc_lambda:g}")
         self.ax_.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
         _open_frame(self.ax_)
-        self.ax_.legend(title="importance F", frameon=False)
+        if many:
+            lines, columns = [self.lines_[k] for k in shown], 1 + (len(shown) > 12)
+            _legend_beside(self.ax_, lines, title="importance F", ncols=columns)
+        else:
+            self.ax_.legend(title="importance F", frameon=False)
         return self
 
     @classmethod
@@ -545,7 +564,8 @@ class RestoringForceDisplay:
             Fitted; its importances and its `ewc_lambda` are taken.
 
         quantiles : array-like of shape (n_lines,), default=(0.5, 0.9, 0.99, 1.0)
-            Which of its importances above 0 to draw, in [0, 1].
+            Which of its importances above 0 to draw, in [0, 1]. Of many, only some are
+            named.
 
         ax : matplotlib Axes, default=None
             Axes to draw on. None makes a new figure.
@@ -564,13 +584,17 @@ class RestoringForceDisplay:
             If the estimator is of another kind.
 
         ValueError
-            If no importance is above 0.
+            If no importance is above 0, or `quantiles` are not such a list.
         """
+        message = "quantiles must be a list of numbers in [0, 1]"
+        levels = as_floats(message, quantiles)
+        if levels.ndim != 1 or not ((levels >= 0) & (levels <= 1)).all():
+            raise ValueError(f"{message}; got {quantiles!r}.")
         classifier, coefs, intercepts = _classifier_and_importances(estimator)
         importances = np.concatenate([np.ravel(F) for F in [*coefs, *intercepts]])
         if not (importances > 0).any():
             raise ValueError("No weight of the estimator has an importance above 0.")
-        chosen = np.quantile(importances[importances > 0], quantiles)
+        chosen = np.quantile(importances[importances > 0], levels)
         return cls(chosen, ewc_lambda=classifier.ewc_lambda).plot(ax, cmap=cmap)
 
 
@@ -597,19 +621,34 @@ def _text_color(background) -> str:
     return "black" if np.dot(background[:3], [0.299, 0.587, 0.114]) > 0.5 else "white"
 
 
+def _check_accuracies(matrix) -> np.ndarray:
+    """Return the matrix, which must hold accuracies that can be drawn."""
+    R = check_matrix(matrix)
+    known = R[~np.isnan(R)]
+    if not len(known):
+        raise ValueError("There is nothing to draw: the matrix holds nothing but NaN.")
+    if known.min() < -1e-9 or known.max() > 1 + 1e-9:
+        raise ValueError(
+            f"Accuracies must be in [0, 1]; got {known.min():g} to {known.max():g}. Divide "
+            "percentages by 100."
+        )
+    return R
+
+
 def _task_names(task_ids, n_tasks: int) -> list[str]:
-    """Return the names of the tasks, counted from 1 for None."""
+    """Return the names of the tasks, counted from 1 for None; the middle of long ones goes."""
     names = [*map(str, range(1, n_tasks + 1) if task_ids is None else task_ids)]
+    names = [name if len(name) <= 40 else f"{name[:19]}…{name[-20:]}" for name in names]
     if len(names) != n_tasks:
         raise ValueError(
             f"task_ids must name each of the {n_tasks} tasks of the matrix; got {len(names)}."
         )
-    return names
+    return [name or "''" for name in names]
 
 
-def _some(n: int) -> range:
-    """At most 15 of n positions, evenly spaced from the first on."""
-    return range(0, n, -(-n // 15))
+def _some(n: int, at_most: int = 15) -> range:
+    """At most so many of n positions, evenly spaced from the first on."""
+    return range(0, n, max(1, -(-n // at_most)))
 
 
 def _room_for(names) -> float:
@@ -617,15 +656,35 @@ def _room_for(names) -> float:
     return min(0.07 * max(0, max(map(len, names)) - 5), 2.5)
 
 
+def _inches(ax) -> np.ndarray:
+    """Width and height of the axes."""
+    return ax.get_window_extent().size / ax.figure.dpi
+
+
 def _name_ticks(ax, axes: str, names) -> None:
-    """Name positions on the axes, not too many, and turned where they are long."""
+    """Name positions on the axes, not too many, and turned where they would not fit."""
     shown = _some(len(names))
     for axis in axes:
         getattr(ax, f"set_{axis}ticks")(shown, [names[k] for k in shown])
-    if max(map(len, names)) > 5:
+    longest = max(len(names[k]) for k in shown)
+    # A letter takes some 0.085 inches. Of a square's two sides, the shorter counts.
+    if len(shown) * (longest + 2) * 0.085 > _inches(ax)[: len(axes)].min():
         ax.tick_params(axis="x", labelrotation=45)
         for label in ax.get_xticklabels():
             label.set(ha="right", rotation_mode="anchor")
+
+
+def _legend_beside(ax, handles, **options) -> None:
+    """Draw a legend to the right, for which axes that nothing lays out make room."""
+    legend = ax.legend(
+        handles=handles, frameon=False, loc="upper left", bbox_to_anchor=(1, 1), **options
+    )
+    if ax.figure.get_layout_engine() is None:
+        box = ax.get_position()
+        beyond = legend.get_window_extent().x1 - ax.get_window_extent().x1
+        width = beyond / ax.figure.bbox.width
+        ax.set_position([box.x0, box.y0, max(box.width - width, 0.3 * box.width), box.height])
+        ax.set_in_layout(True)  # of a layout that comes later
 
 
 def _classifier_and_importances(estimator):
@@ -636,13 +695,15 @@ def _classifier_and_importances(estimator):
 
     classifier = final_step(estimator)
     try:
+        if isinstance(classifier, type):
+            raise AttributeError("a class is not fitted")
         return classifier, classifier.coef_importances_, classifier.intercept_importances_
     except NotFittedError:
         raise
     except AttributeError as error:
         raise TypeError(
-            "Importance is that of an EWCClassifier, or of a Pipeline that ends in one; got "
-            f"{estimator!r}."
+            "Importance is that of a fitted EWCClassifier, or of a Pipeline that ends in one "
+            f"(of a search, give its best_estimator_); got {estimator!r}."
         ) from error
 
 

@@ -8,9 +8,9 @@ from time import perf_counter
 import numpy as np
 from sklearn.base import clone
 from sklearn.metrics import accuracy_score
-from sklearn.pipeline import Pipeline
 
 from skewc import metrics
+from skewc.datasets._streams import Task, check_count
 from skewc.pipeline import final_step, takes_task_id
 
 
@@ -139,10 +139,11 @@ def evaluate_stream(
     Raises
     ------
     TypeError
-        If the estimator has no `partial_fit`.
+        If the estimator has no `partial_fit`, or a task is no such record.
 
     ValueError
-        If there is no task, or a task has no test rows.
+        If there is no task, two have the same id, one has no test rows, or `epochs` is
+        not a whole number >= 1.
 
     Examples
     --------
@@ -160,6 +161,7 @@ def evaluate_stream(
     (5, 5)
     """
     _check_learns_in_parts(estimator)
+    check_count("epochs", epochs)
     estimator, tasks = clone(estimator), list(tasks)
     name = type(final_step(estimator)).__name__ if name is None else name
     classes = _all_classes(tasks)
@@ -205,19 +207,34 @@ def _accuracy(estimator, task, told: bool) -> float:
 def _check_learns_in_parts(estimator) -> None:
     """Refuse an estimator without `partial_fit`."""
     if not hasattr(estimator, "partial_fit"):
-        advice = (
-            "make it a skewc.pipeline.ContinualPipeline, whose last step has one."
-            if isinstance(estimator, Pipeline)
-            else "only such estimators learn task after task."
-        )
+        final = final_step(estimator)
+        if final is estimator:
+            advice = "only such estimators learn task after task."
+        elif hasattr(final, "partial_fit"):
+            advice = (
+                "make it, and a pipeline that it ends in, a skewc.pipeline.ContinualPipeline, "
+                "whose last step has one."
+            )
+        else:
+            advice = f"its last step, {final!r}, has none either."
         raise TypeError(f"{type(estimator).__name__} has no partial_fit: {advice}")
 
 
 def _all_classes(tasks) -> np.ndarray:
-    """Return the classes of all tasks, which must have test rows."""
+    """Return the classes of all tasks, each a record with an id of its own and test rows."""
     if not tasks:
         raise ValueError("evaluate_stream needs at least one task; got none.")
     for task in tasks:
-        if not len(task.y_test):
-            raise ValueError(f"Task {task.id!r} has no test rows to measure its accuracy on.")
+        try:
+            task_id, _, _, _, y_test = (getattr(task, part) for part in Task._fields)
+        except AttributeError as error:
+            raise TypeError(
+                f"Tasks must be records with {', '.join(Task._fields)}, such as "
+                f"skewc.datasets.Task; got {type(task).__name__}."
+            ) from error
+        if not len(y_test):
+            raise ValueError(f"Task {task_id!r} has no test rows to measure its accuracy on.")
+    ids = [task.id for task in tasks]
+    if len({*ids}) < len(ids):
+        raise ValueError(f"Each task needs an id of its own; got {ids}.")
     return np.unique(np.concatenate([np.asarray(task.y_train) for task in tasks]))

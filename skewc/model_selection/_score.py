@@ -3,6 +3,7 @@
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from skewc.metrics import average_task_accuracy
+from skewc.pipeline import final_step, may_take_task_id
 
 
 class TaskScorer:
@@ -10,12 +11,15 @@ class TaskScorer:
 
     It needs the `task_id` of the rows it scores, and so metadata routing: with
     ``sklearn.set_config(enable_metadata_routing=True)`` searches and `cross_validate` pass
-    it on. Called without, it is an error, never a plain accuracy.
+    it on, once they are given it: ``search.fit(X, y, task_id=ids)``. Called without, it is a
+    TypeError, never a plain accuracy; but searches turn errors of scorers into NaN scores
+    and a warning, unless they are made with ``error_score="raise"``.
 
     Parameters
     ----------
     known_task : bool, default=False
-        Whether `predict` is told the task too (task-incremental).
+        Whether `predict` is told the task too (task-incremental). If it takes no
+        `task_id`, that is a TypeError.
 
     Examples
     --------
@@ -49,8 +53,19 @@ class TaskScorer:
         request.score.add_request(param="sample_weight", alias=False)
         return request
 
-    def __call__(self, estimator, X, y, *, task_id, sample_weight=None):
+    def __call__(self, estimator, X, y, *, task_id=None, sample_weight=None):
         """Score `estimator` on rows whose tasks are given."""
+        if task_id is None:
+            raise TypeError(
+                "TaskScorer needs task_id, the task of each row that it scores. A search passes "
+                "it on with metadata routing, sklearn.set_config(enable_metadata_routing=True), "
+                "and fit(X, y, task_id=ids)."
+            )
+        if self.known_task and not may_take_task_id(final_step(estimator).predict):
+            raise TypeError(
+                "TaskScorer(known_task=True) needs an estimator whose predict takes task_id; "
+                f"that of {type(final_step(estimator)).__name__} does not."
+            )
         more = {"task_id": task_id} if self.known_task else {}
         predicted = estimator.predict(X, **more)
         return average_task_accuracy(y, predicted, task_id=task_id, sample_weight=sample_weight)

@@ -1,9 +1,11 @@
 """Cross-validation that keeps every task in every fold."""
 
+import warnings
+
 import numpy as np
 from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
 
-from skewc.metrics._matrix import check_known
+from skewc.metrics._matrix import check_one_kind
 
 
 class TaskStratifiedKFold(BaseCrossValidator):
@@ -88,21 +90,41 @@ class TaskStratifiedKFold(BaseCrossValidator):
 
         Raises
         ------
+        TypeError
+            If ids or labels mix strings and numbers.
+
         ValueError
             If an id or a label is missing, their numbers differ, or every class of every
             task has fewer rows than there are folds.
+
+        Warns
+        -----
+        UserWarning
+            If some class of some task has fewer rows than there are folds.
         """
         if groups is None:
             raise ValueError("TaskStratifiedKFold needs the task of each row as `groups`.")
-        groups, y = np.asarray(groups), np.asarray(y)
+        groups, y = check_one_kind("groups", groups), check_one_kind("y", y)
         if groups.shape != y.shape:
             raise ValueError(
                 f"`groups` has shape {groups.shape}, but `y` has shape {y.shape}: "
                 "expected the task of each row."
             )
-        check_known("groups", groups)
-        check_known("y", y)
         _, tasks = np.unique(groups, return_inverse=True)
         classes, labels = np.unique(y, return_inverse=True)
+        strata = tasks * len(classes) + labels
         folds = StratifiedKFold(self.n_splits, shuffle=self.shuffle, random_state=self.random_state)
-        yield from folds.split(np.zeros((len(tasks), 1)), tasks * len(classes) + labels)
+        _, first, counts = np.unique(strata, return_index=True, return_counts=True)
+        fewest = first[counts.argmin()]
+        if counts.min() < self.n_splits:
+            message = (
+                f"Class {y[fewest]!r} has only {counts.min()} rows in task {groups[fewest]!r}, "
+                f"fewer than n_splits={self.n_splits}: some folds lack it."
+            )
+            if counts.max() < self.n_splits:
+                raise ValueError(f"{message} So it is with every class of every task.")
+            warnings.warn(message, UserWarning, stacklevel=2)
+        with warnings.catch_warnings():  # strata are not what a user knows as classes
+            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+            parts = list(folds.split(np.zeros((len(strata), 1)), strata))
+        yield from parts
