@@ -22,11 +22,10 @@ from skewc._compat import (
     _fit_context,
     with_callbacks,
 )
-from skewc._curvature import diagonal_importance, importance_floor
+from skewc._curvature import importance_floor, measure_importance
 from skewc._losses import class_mask
 from skewc._network import ACTIVATION_MODULES, Network
 from skewc._objective import Objective
-from skewc._penalties import DiagonalPenalty
 from skewc._rows import Rows, to_tensor
 from skewc._solvers import SGD, Adam
 from skewc._stream import Consolidation, Stream
@@ -37,6 +36,7 @@ from skewc._validation import (
     check_device,
     check_hidden_layer_sizes,
     check_labels,
+    check_labels_known,
     check_task_weights,
     merge_classes,
     row_weights,
@@ -71,7 +71,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         per task      Ω(w) = Σ_k ω_k·(w - w*_k)ᵀ F_k (w - w*_k)              [1]_
 
     Both are kept as one quadratic, so the estimator is as large after a hundred tasks as
-    after two, and it keeps no row of data.
+    after two, and it keeps no row of data. F is its diagonal, or a Kronecker product for
+    each layer (`curvature`).
 
     Read more in the :ref:`user guide <index>`.
 
@@ -84,20 +85,24 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     activation : {'identity', 'logistic', 'tanh', 'relu'}, default='relu'
         Activation function of the hidden layers.
 
-    ewc_lambda : float, default=30.0
+    ewc_lambda : float, default=10.0
         Strength λ >= 0 of the penalty on moving away from what earlier tasks need. 0 is
-        plain fine-tuning. With ``fisher_scale='sum'``, 1 is the Bayesian value: an old
-        row counts as much as a new one. The default did best over six streams (see the
-        user guide); search it with :class:`~sklearn.model_selection.GridSearchCV` where
-        you can. λ does not carry over from other libraries, whose Fisher differs.
+        plain fine-tuning. With ``fisher_scale='sum'`` and no smoothing, 1 is the Bayesian
+        value: an old row counts as much as a new one. The default is a compromise over
+        six streams (see the user guide); search it with
+        :class:`~sklearn.model_selection.GridSearchCV` where you can. λ does not carry
+        over from other libraries, whose Fisher differs.
 
     penalty : {'running_sum', 'per_task'}, default='running_sum'
         Where the quadratic of an earlier task is centred: on the weights after the latest
         task [2]_, or on the weights after that task itself [1]_.
 
-    curvature : {'diagonal'}, default='diagonal'
-        The form of the Fisher information that is kept: its diagonal, one importance
-        for each weight.
+    curvature : {'diagonal', 'kronecker'}, default='diagonal'
+        The form of the Fisher information that is kept. 'diagonal': one importance for
+        each weight. 'kronecker': for each layer, the products of its inputs' and of its
+        outputs' second moments [6]_, which hold the couplings between weights too. It
+        forgets far less, but keeps (in + 1)² + out² numbers for each layer, twice, and
+        takes longer to train (see the user guide). Above 1 GiB it is refused.
 
     fisher : {'exact', 'sample', 'empirical'}, default='exact'
         The labels at which per-row gradients are squared: all labels, weighted by the
@@ -108,6 +113,12 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     fisher_samples : int, default=None
         Number of rows, drawn without replacement at each call, from which the importance
         is estimated; the sum is scaled up to stand for all. None takes every row.
+
+    fisher_smoothing : float in [0, 1], default=0.1
+        Share ε by which the labels of 'exact' and 'sample' are drawn uniformly among the
+        active classes instead of from the model. A network that is sure of its answers
+        has a Fisher information near zero; ε > 0 keeps it from being left unprotected.
+        Not used by 'empirical'.
 
     fisher_scale : {'sum', 'mean'}, default='sum'
         'sum' adds the Fisher over rows. 'mean' divides each task's by the weight of its
@@ -299,6 +310,10 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
        :arxiv:`1904.07734`
     .. [5] van de Ven (2025). On the computation of the Fisher information in continual
        learning. :arxiv:`2502.11756`
+    .. [6] Martens & Grosse (2015). Optimizing neural networks with Kronecker-factored
+       approximate curvature. ICML. :arxiv:`1503.05671`. As a penalty: Ritter, Botev &
+       Barber (2018). Online structured Laplace approximations for overcoming
+       catastrophic forgetting. NeurIPS. :arxiv:`1805.07810`
 
     Examples
     --------
@@ -311,7 +326,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     >>> X, y = load_digits(return_X_y=True)
     >>> X = X / 16
     >>> permuted = X[:, np.random.RandomState(0).permutation(64)]
-    >>> for ewc_lambda in (0, 30):
+    >>> for ewc_lambda in (0, 10):
     ...     clf = EWCClassifier(ewc_lambda=ewc_lambda, max_iter=30, batch_size=32, random_state=0)
     ...     clf = clf.partial_fit(X, y, task_id="plain")
     ...     clf = clf.partial_fit(permuted, y, task_id="permuted")
@@ -333,9 +348,10 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "activation": [StrOptions({"identity", "logistic", "tanh", "relu"})],
         "ewc_lambda": [Interval(Real, 0, None, closed="left")],
         "penalty": [StrOptions({"running_sum", "per_task"})],
-        "curvature": [StrOptions({"diagonal"})],
+        "curvature": [StrOptions({"diagonal", "kronecker"})],
         "fisher": [StrOptions({"exact", "sample", "empirical"})],
         "fisher_samples": [Interval(Integral, 1, None, closed="left"), None],
+        "fisher_smoothing": [Interval(Real, 0, 1, closed="both")],
         "fisher_scale": [StrOptions({"sum", "mean"})],
         "fisher_decay": [Interval(Real, 0, 1, closed="both")],
         "task_weights": [dict, None],
@@ -373,11 +389,12 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         hidden_layer_sizes=(100,),
         activation="relu",
         *,
-        ewc_lambda=30.0,
+        ewc_lambda=10.0,
         penalty="running_sum",
         curvature="diagonal",
         fisher="exact",
         fisher_samples=None,
+        fisher_smoothing=0.1,
         fisher_scale="sum",
         fisher_decay=1.0,
         task_weights=None,
@@ -413,6 +430,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.curvature = curvature
         self.fisher = fisher
         self.fisher_samples = fisher_samples
+        self.fisher_smoothing = fisher_smoothing
         self.fisher_scale = fisher_scale
         self.fisher_decay = fisher_decay
         self.task_weights = task_weights
@@ -562,6 +580,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     ):
         """Learn the tasks of one call, one after another."""
         check_device(self.device)
+        check_labels_known(y)
         dtype = [np.float64, np.float32] if first else self._stream.weights.dtype
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=dtype, reset=first)
         check_classification_targets(y)
@@ -598,17 +617,19 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         hidden = check_hidden_layer_sizes(self.hidden_layer_sizes)
         network = Network((X.shape[1], *hidden, len(declared)), self.activation)
         weights = network.initialise(self._generator, X.dtype)
-        self._stream = Stream.begin(declared, classes is not None, network, weights)
+        self._stream = Stream.begin(declared, classes is not None, network, weights, self.curvature)
 
     def _admit(self, found, classes, goes_on):
         """Check the labels of a later call; let the output layer grow for new ones."""
         stream = self._stream
         hidden = check_hidden_layer_sizes(self.hidden_layer_sizes)
-        if (hidden, self.activation) != (stream.network.sizes[1:-1], stream.network.activation):
+        begun = [stream.network.sizes[1:-1], stream.network.activation, stream.curvature]
+        now = [hidden, self.activation, self.curvature]
+        kept = slice(3 if goes_on else 2)  # a new start drops all importance
+        if now[kept] != begun[kept]:
             raise ValueError(
-                "hidden_layer_sizes and activation cannot change while learning goes on: the "
-                f"network has {stream.network.sizes[1:-1]} and {stream.network.activation!r}, "
-                f"but the parameters are now {hidden} and {self.activation!r}."
+                "hidden_layer_sizes, activation and curvature cannot change while learning goes "
+                f"on: they were {begun} and are now {now}."
             )
         if not goes_on:
             if not np.array_equal(found, stream.classes):
@@ -616,7 +637,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     "warm_start can only be used where `y` has the same classes as in the "
                     f"previous call to fit. Previously got {stream.classes}, `y` has {found}"
                 )
-            stream = Stream.begin(stream.classes, False, stream.network, stream.weights)
+            stream = Stream.begin(
+                stream.classes, False, stream.network, stream.weights, self.curvature
+            )
         if classes is not None and not np.array_equal(check_classes(classes), stream.classes):
             raise ValueError(
                 f"`classes={classes!r}` is not the same as on last call to partial_fit, was: "
@@ -632,24 +655,50 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _learn_task(self, task_id, rows, codes, consolidate, warn, report):
         """Train on rows of one task, then add up their importance."""
-        continues = self._stream.is_open(task_id)
+        history = History(t_=self.t_ if self._stream.is_open(task_id) else 0)
         stream = self._stream.open(task_id, self._consolidation()).meet(codes)
-        weights = torch.tensor(stream.weights, device=self.device)
-        mask = class_mask(stream.active(self.active_classes), like=weights)
-        everyone, validation = np.arange(rows.n), None
-        order = everyone
+        like = to_tensor(stream.weights, self.device)
+        mask = class_mask(stream.active(self.active_classes), like)
+        weights, moments = self._train(stream, rows, codes, mask, history, warn, report)
+        importance, weight = stream.importance, stream.importance_weight
+        if consolidate:
+            added = measure_importance(
+                stream.network, weights, rows, mask,
+                curvature=self.curvature, fisher=self.fisher,
+                smoothing=float(self.fisher_smoothing),
+                n_samples=self.fisher_samples, rng=self._generator,
+            )  # fmt: skip
+            importance = [a + b.cpu().numpy() for a, b in zip(importance, added, strict=True)]
+            weight += rows.total_weight(np.arange(rows.n))
+        weights = weights.cpu().numpy()
+        if not all(np.isfinite(array).all() for array in [weights, *importance]):
+            raise ValueError(NON_FINITE)
+        self._stream = replace(
+            stream, weights=weights, moments=moments,
+            importance=importance, importance_weight=weight,
+        )  # fmt: skip
+        vars(self).update(vars(history))
+
+    def _train(self, stream, rows, codes, mask, history, warn, report):
+        """Minimise J; return the weights and the moments of the solver."""
+        order, validation = np.arange(rows.n), None
         if self.early_stopping and self.solver != "lbfgs":
             order, validation = hold_out(codes, self.validation_fraction, self._generator)
-        network = stream.network
-        objective = Objective(network, weights, rows, order, mask=mask, alpha=float(self.alpha))
-        penalty = self._scaled_penalty(stream, weights, objective.total_weight)
-        history = History(t_=self.t_ if continues else 0)
-        moments = {}
+        began = torch.tensor(stream.weights, device=self.device)
+        network, penalty = self._held(stream, began, rows.total_weight(order))
+        start = network.coordinates(began)
+        objective = Objective(
+            network, start.clone(), network.prepared(rows), order,
+            mask=mask, alpha=float(self.alpha),
+        )  # fmt: skip
+
+        def weights_at(coordinates):
+            return network.displaced(began, start, coordinates.clone())
 
         def after_epoch(kept):
             return report.epoch(
                 lambda: {
-                    "_stream": replace(stream, weights=kept.cpu().numpy().copy()),
+                    "_stream": replace(stream, weights=weights_at(kept).cpu().numpy()),
                     **copy.deepcopy(vars(history)),
                 }
             )
@@ -659,39 +708,29 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 objective, penalty, history, after_epoch,
                 max_iter=self.max_iter, max_fun=self.max_fun, tol=self.tol, warn=warn,
             )  # fmt: skip
-        else:
-            solver = self._solver(weights)
-            if stream.moments.get("solver") == self.solver:
-                solver.restore(stream.moments)
-            epochs = self._epochs(warn, after_epoch)
-            epochs.minimise(objective, penalty, solver, history, self._generator, validation)
-            moments = {"solver": self.solver, **solver.state()}
+            return weights_at(objective.weights), {}
+        solver = self._solver(objective.weights)
+        kind = {"solver": self.solver, "rotated": network is not stream.network}
+        if kind.items() <= stream.moments.items():
+            solver.restore(stream.moments)
+        epochs = self._epochs(warn, after_epoch)
+        epochs.minimise(objective, penalty, solver, history, self._generator, validation)
+        return weights_at(objective.weights), {**kind, **solver.state()}
 
-        importance, weight = stream.importance, stream.importance_weight
-        if consolidate:
-            added = diagonal_importance(
-                network, weights, rows, mask,
-                fisher=self.fisher, n_samples=self.fisher_samples, rng=self._generator,
-            )  # fmt: skip
-            importance = importance + added.cpu().numpy()
-            weight += rows.total_weight(everyone)
-        weights = weights.cpu().numpy()
-        if not (np.isfinite(weights).all() and np.isfinite(importance).all()):
-            raise ValueError(NON_FINITE)
-        self._stream = replace(
-            stream, weights=weights, moments=moments,
-            importance=importance, importance_weight=weight,
-        )  # fmt: skip
-        vars(self).update(vars(history))
+    def _held(self, stream, weights, total_weight):
+        """Return the network in coordinates where (λ/N)·Ω is diagonal, and that penalty.
 
-    def _scaled_penalty(self, stream, weights, total_weight):
-        """(λ/N)·Ω, to stand beside the mean loss; None where it would not pull."""
-        penalty = DiagonalPenalty.restore(stream.penalty, self.device)
+        It stands beside the mean loss, and is None where it would not pull.
+        """
+        penalty = stream.protection(self.device)
         if penalty.is_zero or self.ewc_lambda == 0:
-            return None
-        penalty = penalty.floored(importance_floor(stream.network, penalty.precision), weights)
+            return stream.network, None
+        network, penalty = penalty.diagonal_in(stream.network)
+        floor = importance_floor(network, penalty.precision)
         strength = float(self.ewc_lambda)
-        return penalty.scaled(strength if self.fisher_scale == "mean" else strength / total_weight)
+        if self.fisher_scale == "sum":
+            strength /= total_weight
+        return network, penalty.floored(floor, network.coordinates(weights)).scaled(strength)
 
     def _consolidation(self):
         return Consolidation(
@@ -756,7 +795,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _importances(self):
         check_is_fitted(self)
         stream = self._stream
-        return stream.network.split(stream.consolidated(self._consolidation()).precision.numpy())
+        return stream.network.split(stream.importances(self._consolidation()).numpy())
 
     def penalty_value(self):
         """Compute (λ/2)·Ω at the present weights.
@@ -780,8 +819,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         stream = self._stream
-        penalty = DiagonalPenalty.restore(stream.penalty, "cpu")
-        return self.ewc_lambda * penalty.value(torch.tensor(stream.weights, device="cpu"))
+        weights = torch.tensor(stream.weights, device="cpu")
+        network, penalty = stream.protection().diagonal_in(stream.network)
+        return self.ewc_lambda * penalty.value(network.coordinates(weights))
 
     def to_torch(self):
         """Copy the fitted network to torch.

@@ -1,16 +1,19 @@
-"""Importance of a task: the diagonal of its Fisher information, summed over its rows."""
+"""Importance of a task: its Fisher information, summed over its rows."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
 
 from skewc._losses import fisher_vectors
-from skewc._network import Network
+from skewc._network import Growth, Network
 from skewc._rows import Rows, to_tensor
 
 # Share of its input's mean importance below which no weight into a hidden unit is held.
 _SILENT_SHARE = 1e-3
+_LARGEST_FACTORS = 2**30  # bytes
 
 
 def importance_floor(network: Network, importance: torch.Tensor) -> torch.Tensor:
@@ -28,21 +31,58 @@ def importance_floor(network: Network, importance: torch.Tensor) -> torch.Tensor
     return floor
 
 
-def diagonal_importance(
+def importance_shapes(curvature: str, network: Network) -> list[tuple[int, ...]]:
+    """Shapes of the arrays that hold a task's importance.
+
+    Diagonal: one flat vector. Kronecker: a matrix (in + 1, in + 1) of inputs for each
+    layer, then a matrix (out, out) of outputs for each layer.
+    """
+    if curvature == "diagonal":
+        return [(network.n_weights,)]
+    sizes = network.sizes
+    return [*((n + 1, n + 1) for n in sizes[:-1]), *((n, n) for n in sizes[1:])]
+
+
+def check_importance_fits(curvature: str, network: Network, itemsize: int) -> None:
+    """Refuse Kronecker factors that would take more memory than `_LARGEST_FACTORS`.
+
+    They are kept twice: for the earlier tasks, and for the open one.
+    """
+    sizes = map(math.prod, importance_shapes(curvature, network))
+    needed = 2 * itemsize * sum(sizes)
+    if curvature == "kronecker" and needed > _LARGEST_FACTORS:
+        raise ValueError(
+            f"curvature='kronecker' would keep {needed / 2**30:.1f} GiB of factors for layers of "
+            f"{network.sizes} units, above the limit of {_LARGEST_FACTORS / 2**30:.1f} GiB. Use "
+            "curvature='diagonal', or fewer inputs (PCA) or narrower hidden layers."
+        )
+
+
+def grow_importance(curvature: str, importance: list, growth: Growth) -> list[np.ndarray]:
+    """Return a task's importance once the output layer has grown; new weights have none."""
+    if curvature == "diagonal":
+        return [growth.vector(importance[0])]
+    return [*importance[:-1], growth.rows(growth.rows(importance[-1]).T)]
+
+
+def measure_importance(
     network: Network,
     weights: torch.Tensor,
     rows: Rows,
     mask: torch.Tensor | None,
     *,
+    curvature: str,
     fisher: str,
+    smoothing: float,
     n_samples: int | None,
     rng: np.random.RandomState,
-) -> torch.Tensor:
-    """Σ s·(squared per-row gradients): the Fisher's diagonal as one flat vector.
+) -> list[torch.Tensor]:
+    """Fisher information of the rows, in the arrays of `importance_shapes`.
 
-    For a linear layer with inputs a (n, in) and vectors δ (n, out) the squared per-row
+    For a linear layer with inputs a (n, in) and vectors δ (n, out), the squared per-row
     gradients sum to (a²)ᵀ(δ²), so no gradient of a single row is ever formed and no
-    batch enters the definition.
+    batch enters the definition. The Kronecker factors are Σ s·aaᵀ, with a trailing 1 for
+    the intercept, and Σ s·δδᵀ.
 
     With `n_samples`, that many rows are drawn without replacement and their sum is
     scaled up by n / n_samples, which keeps it unbiased.
@@ -57,20 +97,53 @@ def diagonal_importance(
         draws = rng.uniform(size=(rows.n, 1)).astype(weights.cpu().numpy().dtype)
         uniforms = to_tensor(draws, rows.device)
 
+    sums = [weights.new_zeros(shape) for shape in importance_shapes(curvature, network)]
+    add = _squares(network, sums) if curvature == "diagonal" else _factors(network, sums)
     coefs, intercepts = network.split(weights)
-    importance = torch.zeros_like(weights)
-    coef_sums, intercept_sums = network.split(importance)
     n_active = network.sizes[-1] if mask is None else int((mask == 0).sum())
     vectors_per_row = n_active if fisher == "exact" else 1
     for index in rows.chunks(order, vectors_per_row * max(network.sizes[1:])):
         labels, row_weights = rows.targets(index)
         activations = network.forward(coefs, intercepts, rows.inputs(index))
         draws = None if uniforms is None else uniforms[index]
-        delta = fisher_vectors(fisher, activations[-1], labels, mask, draws)
+        delta = fisher_vectors(fisher, activations[-1], labels, mask, draws, smoothing)
         for layer, a, d in network.backpropagate(coefs, activations, delta):
-            squared = d.square().sum(dim=0)
-            if row_weights is not None:
-                squared *= row_weights
-            coef_sums[layer].addmm_(a.square().T, squared)
-            intercept_sums[layer].add_(squared.sum(dim=0))
-    return importance.mul_(scale)
+            add(layer, a, d, row_weights)
+    for total in sums if curvature == "kronecker" else ():
+        total.copy_(total.triu() + total.triu(1).T)
+    return [total.mul_(scale) for total in sums]
+
+
+def _squares(network: Network, sums):
+    """Return what adds Σ s·(squared per-row gradients) of a layer to the flat vector."""
+    coef_sums, intercept_sums = network.split(sums[0])
+
+    def add(layer, a, d, row_weights):
+        squared = d.square().sum(dim=0)
+        if row_weights is not None:
+            squared *= row_weights
+        coef_sums[layer].addmm_(a.square().T, squared)
+        intercept_sums[layer].add_(squared.sum(dim=0))
+
+    return add
+
+
+def _factors(network: Network, sums):
+    """Return what adds a layer's Σ s·aaᵀ and Σ s·δδᵀ to the matrices' upper triangles."""
+    n_layers = len(network.sizes) - 1
+
+    def add(layer, a, d, row_weights):
+        _add_gram(sums[layer], torch.nn.functional.pad(a, (0, 1), value=1.0), row_weights)
+        repeated = None if row_weights is None else row_weights.repeat(len(d), 1)
+        _add_gram(sums[n_layers + layer], d.flatten(0, 1), repeated)
+
+    return add
+
+
+def _add_gram(total: torch.Tensor, a: torch.Tensor, row_weights) -> None:
+    """Add Σ s·aaᵀ to the upper triangle of `total`, which saves nearly half the work."""
+    weighted = a if row_weights is None else a * row_weights
+    width = max(64, -(-len(total) // 8))
+    for start in range(0, len(total), width):
+        strip = slice(start, start + width)
+        total[strip, start:].addmm_(weighted[:, strip].T, a[:, start:])

@@ -38,21 +38,23 @@ def nll_and_delta(logits, labels, weights, mask) -> tuple[torch.Tensor, torch.Te
     return nll.sum().neg_(), delta
 
 
-def fisher_vectors(kind: str, logits, labels, mask, uniforms) -> torch.Tensor:
+def fisher_vectors(kind: str, logits, labels, mask, uniforms, smoothing=0.0) -> torch.Tensor:
     """Vectors whose outer products add up to each row's Fisher at the logits.
 
     Returns (C, n, K): C is the number of active classes for ``"exact"``, the expectation
     over the model's own labels, and 1 for ``"sample"`` (a label drawn by inverting the
     distribution function at `uniforms`, of shape (n, 1)) and for ``"empirical"`` (the
-    row's own label). `mask` is (K,).
+    row's own label). The first two take the labels from
+    (1 - smoothing)·p + smoothing·(uniform over the active). `mask` is (K,).
     """
     p = log_softmax(logits, mask).exp_()
+    active = torch.ones_like(p[0], dtype=torch.bool) if mask is None else mask == 0
+    q = p if smoothing == 0 else torch.lerp(p, active.to(p) / active.sum(), smoothing)
     if kind == "exact":
         one_hot = torch.eye(p.shape[1], dtype=p.dtype, device=p.device)
-        active = slice(None) if mask is None else mask == 0
-        return p[:, active].sqrt().T[:, :, None] * (p - one_hot[active][:, None, :])
+        return q[:, active].sqrt().T[:, :, None] * (p - one_hot[active][:, None, :])
     if kind == "sample":
-        labels = _draw(p, uniforms)
+        labels = _draw(q, uniforms)
     return p.scatter_add(1, labels, torch.full_like(p[:, :1], -1.0))[None]
 
 

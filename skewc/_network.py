@@ -66,6 +66,14 @@ class Network:
         """Copy lists of coefficients and intercepts into one flat vector."""
         return np.concatenate([w.ravel() for w in [*coefs, *intercepts]])
 
+    def stack(self, weights: torch.Tensor) -> list[torch.Tensor]:
+        """Copy each layer into one matrix (in + 1, out), the intercepts as last row."""
+        return [torch.cat([w, b[None]]) for w, b in zip(*self.split(weights), strict=True)]
+
+    def unstack(self, blocks) -> torch.Tensor:
+        """Copy matrices as `stack` makes them into one flat vector."""
+        return torch.cat([*(w[:-1].ravel() for w in blocks), *(w[-1] for w in blocks)])
+
     def initialise(self, rng: np.random.RandomState, dtype) -> np.ndarray:
         """Draw weights as Glorot & Bengio (2010), in scikit-learn's order of draws."""
         factor = 2.0 if self.activation == "logistic" else 6.0
@@ -76,15 +84,24 @@ class Network:
             intercepts.append(rng.uniform(-bound, bound, n_out))
         return self.join(coefs, intercepts).astype(dtype)
 
-    def grow(self, columns: np.ndarray, n_outputs: int) -> tuple[Network, np.ndarray]:
-        """Widen the output layer to `n_outputs`; the old outputs become `columns` of it.
-
-        Returns the wider network, and where in its flat vector each old weight goes.
-        """
+    def grow(self, columns: np.ndarray, n_outputs: int) -> Growth:
+        """Widen the output layer to `n_outputs`; the old outputs become `columns` of it."""
         wider = replace(self, sizes=(*self.sizes[:-1], n_outputs))
         coefs, intercepts = wider.split(np.arange(wider.n_weights))
         coefs[-1], intercepts[-1] = coefs[-1][:, columns], intercepts[-1][columns]
-        return wider, self.join(coefs, intercepts)
+        return Growth(wider, columns, self.join(coefs, intercepts))
+
+    def coordinates(self, weights: torch.Tensor) -> torch.Tensor:
+        """Return a copy of the weights, which are their own coordinates here."""
+        return weights.clone()
+
+    def displaced(self, weights, start, end) -> torch.Tensor:
+        """Return the weights after their coordinates went from `start` to `end`."""
+        return end
+
+    def prepared(self, rows):
+        """Return `rows` with the inputs that `forward` takes."""
+        return rows
 
     @staticmethod
     def pad_outputs(coefs, intercepts):
@@ -123,3 +140,169 @@ class Network:
                 delta = delta @ coefs[layer].T
                 if self.activation != "identity":
                     delta *= _DERIVATIVE[self.activation](activations[layer])
+
+    @staticmethod
+    def write_gradient(gradients, layer: int, a: torch.Tensor, d: torch.Tensor) -> None:
+        """Reduce a pair of `backpropagate` to the gradient of its layer, in place."""
+        coefs, intercepts = gradients
+        torch.mm(a.T, d, out=coefs[layer])
+        torch.sum(d, dim=0, out=intercepts[layer])
+
+    def add_coefs_(self, vector: torch.Tensor, weights: torch.Tensor, alpha: float) -> None:
+        """Add alpha times the coefficients, and no intercepts, to `vector`."""
+        vector[: self.n_coefs].add_(weights[: self.n_coefs], alpha=alpha)
+
+    def squared_norm(self, weights: torch.Tensor) -> float:
+        """Return ‖W‖², the coefficients' sum of squares."""
+        coefs = weights[: self.n_coefs]
+        return float(torch.dot(coefs, coefs))
+
+
+@dataclass(frozen=True)
+class RotatedNetwork:
+    """A network in the coordinates Uᵀ·W̃·V of each layer, U and V orthogonal.
+
+    W̃ (in + 1, out) are the layer's coefficients with its intercepts as last row. Where U
+    and V hold the eigenvectors of A and G, the quadratic tr(D̃ᵀ·A·D̃·G) is diagonal in
+    these coordinates: a proximal step on it is exact and costs one pass over the weights.
+    Gradients need two small products more per layer and batch, (n, in + 1)·U and
+    (n, out)·V, where the gradient of the quadratic in the weights' own coordinates needs
+    A·D̃·G. The rows' own inputs are rotated once for all epochs.
+
+    The flat vector holds the blocks (in + 1, out) of all layers.
+    """
+
+    network: Network
+    inputs: tuple[torch.Tensor, ...]
+    outputs: tuple[torch.Tensor, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Units of each layer."""
+        return self.network.sizes
+
+    @property
+    def n_coefs(self) -> int:
+        """Number of coefficients."""
+        return self.network.n_coefs
+
+    def split(self, vector) -> tuple[list]:
+        """View a flat vector as the list of blocks (in + 1, out)."""
+        return ([*_blocks(self.sizes, vector)],)
+
+    def coordinates(self, weights: torch.Tensor) -> torch.Tensor:
+        """Rotate the network's flat vector into these coordinates."""
+        blocks = self.network.stack(weights)
+        return torch.cat(
+            [
+                (u.T @ block @ v).ravel()
+                for u, block, v in zip(self.inputs, blocks, self.outputs, strict=True)
+            ]
+        )
+
+    def displaced(self, weights, start, end) -> torch.Tensor:
+        """Return the weights after their coordinates went from `start` to `end`.
+
+        Only the displacement is rotated, so weights that did not move keep every bit.
+        """
+        (blocks,) = self.split(end - start)
+        moved = [
+            u @ block @ v.T for u, block, v in zip(self.inputs, blocks, self.outputs, strict=True)
+        ]
+        return weights + self.network.unstack(moved)
+
+    def prepared(self, rows):
+        """Return `rows` with their inputs, and a trailing 1, rotated."""
+        return rows.rotated(self.inputs[0])
+
+    def forward(self, blocks, x: torch.Tensor) -> list:
+        """Activations: for each layer its input, plain and rotated; the logits last."""
+        activations, last = [(None, x)], len(blocks) - 1
+        activate = _ACTIVATE[self.network.activation]
+        for layer, (block, v) in enumerate(zip(blocks, self.outputs, strict=True)):
+            z = activations[-1][1] @ block @ v.T
+            if layer == last:
+                return [*activations, z]
+            h, u = activate(z), self.inputs[layer + 1]
+            activations.append((h, torch.addmm(u[-1], h, u[:-1])))
+
+    def backpropagate(self, blocks, activations, delta: torch.Tensor) -> Iterator[tuple]:
+        """Send vectors (n, K) at the logits back: yield (layer, input, delta), rotated."""
+        for layer in reversed(range(len(blocks))):
+            h, rotated = activations[layer]
+            delta = delta @ self.outputs[layer]
+            yield layer, rotated, delta
+            if layer:
+                delta = delta @ blocks[layer].T @ self.inputs[layer][:-1].T
+                if self.network.activation != "identity":
+                    delta *= _DERIVATIVE[self.network.activation](h)
+
+    @staticmethod
+    def write_gradient(gradients, layer: int, a: torch.Tensor, d: torch.Tensor) -> None:
+        """Reduce a pair of `backpropagate` to the gradient of its layer, in place."""
+        torch.mm(a.T, d, out=gradients[0][layer])
+
+    def add_coefs_(self, vector: torch.Tensor, weights: torch.Tensor, alpha: float) -> None:
+        """Add alpha times the coefficients, and no intercepts, to `vector`."""
+        vector.add_(weights, alpha=alpha)
+        for part, last, intercept in zip(*self.split(vector), *self._last(weights), strict=True):
+            part.addr_(last, intercept, alpha=-alpha)
+
+    def squared_norm(self, weights: torch.Tensor) -> float:
+        """Return ‖W‖², the coefficients' sum of squares."""
+        intercepts = self._last(weights)[1]
+        return float(torch.dot(weights, weights)) - sum(float(b.dot(b)) for b in intercepts)
+
+    def _last(self, weights):
+        """For each layer, the last row of U, and the intercepts rotated by V."""
+        lasts = [u[-1] for u in self.inputs]
+        return lasts, [
+            last @ block for last, block in zip(lasts, *self.split(weights), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Where every number kept for an old weight goes as the output layer widens.
+
+    `network` is the wider one, `columns` its outputs that are old, and `index` says where
+    in its flat vector the old weights are. What is new is zero.
+    """
+
+    network: Network
+    columns: np.ndarray
+    index: np.ndarray
+
+    @property
+    def new_columns(self) -> np.ndarray:
+        """Outputs that are new."""
+        return np.setdiff1d(np.arange(self.network.sizes[-1]), self.columns)
+
+    def vector(self, old: np.ndarray) -> np.ndarray:
+        """Move a flat vector."""
+        new = np.zeros(self.network.n_weights, old.dtype)
+        new[self.index] = old
+        return new
+
+    def rows(self, old: np.ndarray) -> np.ndarray:
+        """Move the rows, one for each output, of a matrix."""
+        new = np.zeros((self.network.sizes[-1], old.shape[1]), old.dtype)
+        new[self.columns] = old
+        return new
+
+    def rotated(self, old: np.ndarray) -> np.ndarray:
+        """Move a flat vector in rotated coordinates, where new outputs come last."""
+        n_in, n_out = self.network.sizes[-2:]
+        n_old = (n_in + 1) * len(self.columns)
+        last = old[-n_old:].reshape(n_in + 1, -1)
+        last = np.pad(last, ((0, 0), (0, n_out - len(self.columns))))
+        return np.concatenate([old[:-n_old], last.ravel()])
+
+
+def _blocks(sizes, vector) -> Iterator:
+    """View a flat vector as one block (in + 1, out) for each layer."""
+    start = 0
+    for n_in, n_out in zip(sizes, sizes[1:], strict=False):
+        end = start + (n_in + 1) * n_out
+        yield vector[start:end].reshape(n_in + 1, n_out)
+        start = end

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from skewc._losses import log_softmax, nll_and_delta
-from skewc._network import Network
+from skewc._network import Network, RotatedNetwork
 from skewc._rows import Rows
 
 
@@ -23,7 +23,7 @@ class Objective:
 
     def __init__(
         self,
-        network: Network,
+        network: Network | RotatedNetwork,
         weights: torch.Tensor,
         rows: Rows,
         order: np.ndarray,
@@ -40,14 +40,12 @@ class Objective:
         self._mask = mask
         # What overflows makes the loss so, which training reports.
         self._l2 = min(alpha / self.total_weight, torch.finfo(weights.dtype).max)
-        self._coefs, self._intercepts = network.split(weights)
-        self._coef_gradients, self._intercept_gradients = network.split(self.gradient)
-        self._w, self._g = weights[: network.n_coefs], self.gradient[: network.n_coefs]
+        self._layers, self._gradients = network.split(weights), network.split(self.gradient)
 
     def batch(self, index: torch.Tensor) -> torch.Tensor:
         """Write an unbiased estimate of ∇L to `gradient`; return Σ s·NLL of the batch."""
         nll = self._data_term(index, len(self.order) / (len(index) * self.total_weight))
-        self._g.add_(self._w, alpha=self._l2)
+        self.network.add_coefs_(self.gradient, self.weights, self._l2)
         return nll
 
     def full(self) -> float:
@@ -57,12 +55,12 @@ class Objective:
             nll += float(self._data_term(index, 1 / self.total_weight))
             total += self.gradient
         self.gradient.copy_(total)
-        self._g.add_(self._w, alpha=self._l2)
+        self.network.add_coefs_(self.gradient, self.weights, self._l2)
         return nll / self.total_weight + self.l2_value()
 
     def l2_value(self) -> float:
         """(α / 2N)·‖W‖²."""
-        return 0.5 * self._l2 * float(torch.dot(self._w, self._w))
+        return 0.5 * self._l2 * self.network.squared_norm(self.weights)
 
     def accuracy(self, order: np.ndarray) -> float:
         """Weighted share of rows whose likeliest active class is their own."""
@@ -70,7 +68,7 @@ class Objective:
         for index in self.rows.chunks(order, max(self.network.sizes)):
             labels, weights = self.rows.targets(index)
             x = self.rows.inputs(index)
-            logits = self.network.forward(self._coefs, self._intercepts, x)[-1]
+            logits = self.network.forward(*self._layers, x)[-1]
             predicted = log_softmax(logits, self._mask).argmax(dim=1, keepdim=True)
             hit = (predicted == labels).to(logits.dtype)
             hits += float((hit if weights is None else hit * weights).sum())
@@ -80,10 +78,9 @@ class Objective:
         """Write scale·Σ s·∇NLL to `gradient`; return Σ s·NLL."""
         labels, weights = self.rows.targets(index)
         x = self.rows.inputs(index)
-        activations = self.network.forward(self._coefs, self._intercepts, x)
+        activations = self.network.forward(*self._layers, x)
         nll, delta = nll_and_delta(activations[-1], labels, weights, self._mask)
         delta *= scale
-        for layer, a, d in self.network.backpropagate(self._coefs, activations, delta):
-            torch.mm(a.T, d, out=self._coef_gradients[layer])
-            torch.sum(d, dim=0, out=self._intercept_gradients[layer])
+        for layer, a, d in self.network.backpropagate(self._layers[0], activations, delta):
+            self.network.write_gradient(self._gradients, layer, a, d)
         return nll

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -35,10 +36,21 @@ class Rows:
     def __init__(self, X, labels=None, weights=None, *, device="cpu"):
         self.n, self.n_features = X.shape
         self.device = device
+        self._rotation = None
         self._sparse = X if sparse.issparse(X) else None
         self._dense = None if sparse.issparse(X) else to_tensor(X, device)
         self.labels = None if labels is None else to_tensor(labels[:, None], device)
         self.weights = None if weights is None else to_tensor(weights[:, None], device)
+
+    def rotated(self, u: torch.Tensor) -> Rows:
+        """Return the same rows with inputs (x, 1)·u in place of x; dense ones are a copy."""
+        rows = copy.copy(self)
+        rows.n_features = len(u)
+        if self._sparse is None:
+            rows._dense = torch.addmm(u[-1], self._dense, u[:-1])
+        else:
+            rows._rotation = u.cpu().numpy()
+        return rows
 
     def total_weight(self, index: np.ndarray) -> float:
         """Return N_t, the sum of the weights of the rows in `index`."""
@@ -54,7 +66,8 @@ class Rows:
         """Return inputs (len(index), n_features), dense."""
         if self._sparse is None:
             return self._dense.index_select(0, index)
-        return to_tensor(self._sparse[index.cpu().numpy()].toarray(), self.device)
+        x, u = self._sparse[index.cpu().numpy()], self._rotation
+        return to_tensor(x.toarray() if u is None else x @ u[:-1] + u[-1], self.device)
 
     def targets(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return labels and weights (None for ones), each (len(index), 1)."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from skewc._curvature import check_importance_fits, grow_importance, importance_shapes
 from skewc._network import Network
-from skewc._penalties import DiagonalPenalty
+from skewc._penalties import DiagonalPenalty, KroneckerPenalty, penalty_type
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Stream:
 
     Flat vectors are laid out as `Network` says. `importance` is that of the open task,
     summed over rows of total weight `importance_weight`; it joins `penalty` when
-    another task opens.
+    another task opens. `moments` are the solver's, in the coordinates it works in.
     """
 
     classes: np.ndarray
@@ -25,8 +26,9 @@ class Stream:
     weights: np.ndarray
     network: Network
     seen: np.ndarray
+    curvature: str
     penalty: dict
-    importance: np.ndarray
+    importance: list
     importance_weight: float = 0.0
     moments: dict = field(default_factory=dict)
     task_ids: tuple = ()
@@ -34,41 +36,39 @@ class Stream:
     open_task: int | None = None
 
     @staticmethod
-    def begin(classes, closed: bool, network: Network, weights: np.ndarray) -> Stream:
+    def begin(classes, closed: bool, network: Network, weights, curvature: str) -> Stream:
         """Return the state in which no task is learned and nothing protected."""
+        check_importance_fits(curvature, network, weights.itemsize)
         return Stream(
             classes=classes,
             closed=closed,
             weights=weights,
             network=network,
             seen=np.zeros(len(classes), dtype=bool),
-            penalty=DiagonalPenalty.zero(weights),
-            importance=np.zeros_like(weights),
+            curvature=curvature,
+            penalty=penalty_type(curvature).zero(network, weights.dtype),
+            importance=_zeros(curvature, network, weights.dtype),
         )
 
     def grow(self, merged: np.ndarray, rng: np.random.RandomState) -> Stream:
         """Admit new classes: every number kept for an old weight moves with it."""
-        columns = np.searchsorted(merged, self.classes)
-        network, index = self.network.grow(columns, len(merged))
-
-        def move(state: dict) -> dict:
-            return {
-                name: _place(value, index, np.zeros(network.n_weights, value.dtype))
-                if isinstance(value, np.ndarray)
-                else value
-                for name, value in state.items()
-            }
-
-        fresh = network.initialise(rng, self.weights.dtype)
+        growth = self.network.grow(np.searchsorted(merged, self.classes), len(merged))
+        check_importance_fits(self.curvature, growth.network, self.weights.itemsize)
+        weights = growth.network.initialise(rng, self.weights.dtype)
+        weights[growth.index] = self.weights
+        move = growth.rotated if self.moments.get("rotated") else growth.vector
         return replace(
             self,
             classes=merged,
-            network=network,
-            weights=_place(self.weights, index, fresh),
+            network=growth.network,
+            weights=weights,
             seen=np.isin(merged, self.classes[self.seen]),
-            penalty=move(self.penalty),
-            moments=move(self.moments),
-            **move({"importance": self.importance}),
+            penalty=penalty_type(self.curvature).grow(self.penalty, growth),
+            importance=grow_importance(self.curvature, self.importance, growth),
+            moments={
+                name: move(value) if isinstance(value, np.ndarray) else value
+                for name, value in self.moments.items()
+            },
         )
 
     def open(self, task_id, consolidation: Consolidation) -> Stream:
@@ -78,7 +78,7 @@ class Stream:
         left = replace(
             self,
             penalty=self.consolidated(consolidation).state(),
-            importance=np.zeros_like(self.importance),
+            importance=_zeros(self.curvature, self.network, self.weights.dtype),
             importance_weight=0.0,
             moments={},
         )
@@ -128,31 +128,45 @@ class Stream:
             )
         return np.isin(self.classes, self.task_classes[self.task_ids.index(task_id)])
 
-    def consolidated(self, consolidation: Consolidation) -> DiagonalPenalty:
+    def protection(self, device: str = "cpu") -> DiagonalPenalty | KroneckerPenalty:
+        """Return the penalty that holds the open task."""
+        return penalty_type(self.curvature).restore(self.penalty, self.network, device)
+
+    def importances(self, consolidation: Consolidation) -> torch.Tensor:
+        """Return the diagonal of the precision by which the next task will be held."""
+        return self.protection().importances(**self._joining(consolidation))
+
+    def consolidated(self, consolidation: Consolidation) -> DiagonalPenalty | KroneckerPenalty:
         """Absorb the open task: the penalty by which the next task will be held.
 
         A task of which no row was consolidated adds nothing and weakens nothing, but the
         anchor of the running sum, always the latest weights, moves on with it.
         """
-        penalty = DiagonalPenalty.restore(self.penalty, "cpu")
         if self.open_task is None:
-            return penalty
-        counted = self.importance_weight > 0
-        scale = consolidation.task_weights.get(self.task_ids[self.open_task], 1.0)
-        if consolidation.scale == "mean" and counted:
-            scale /= self.importance_weight
-        penalty = penalty.absorb(
-            torch.tensor(self.importance, device="cpu") * scale,
+            return self.protection()
+        penalty = self.protection().absorb(
             torch.tensor(self.weights, device="cpu"),
             kind=consolidation.kind,
-            decay=float(consolidation.decay) if counted else 1.0,
+            **self._joining(consolidation),
         )
-        if not torch.isfinite(penalty.precision).all():
+        if not penalty.is_finite:
             raise ValueError(
                 f"The importance of the tasks overflows {self.weights.dtype}; smaller "
                 f"task_weights are needed, got {consolidation.task_weights}."
             )
         return penalty
+
+    def _joining(self, consolidation: Consolidation) -> dict:
+        """Return what a penalty must know of the open task to absorb it."""
+        n, scale = self.importance_weight, 1.0
+        if self.open_task is not None:
+            scale = consolidation.task_weights.get(self.task_ids[self.open_task], 1.0)
+        return {
+            "importance": [torch.tensor(array, device="cpu") for array in self.importance],
+            "rows_weight": n,
+            "scale": scale / n if n and consolidation.scale == "mean" else scale,
+            "decay": float(consolidation.decay) if n else 1.0,
+        }
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,6 @@ class Consolidation:
     task_weights: dict
 
 
-def _place(old: np.ndarray, index: np.ndarray, new: np.ndarray) -> np.ndarray:
-    new[index] = old
-    return new
+def _zeros(curvature: str, network: Network, dtype) -> list[np.ndarray]:
+    """Return the importance before any row."""
+    return [np.zeros(shape, dtype) for shape in importance_shapes(curvature, network)]

@@ -10,6 +10,7 @@ import torch
 from sklearn.utils.validation import column_or_1d
 
 from skewc._compat import _check_sample_weight
+from skewc.metrics._matrix import check_known
 
 
 def check_device(device: str) -> str:
@@ -26,6 +27,13 @@ def check_device(device: str) -> str:
             f"GPU (torch.cuda.is_available() is {torch.cuda.is_available()})."
         )
     return device
+
+
+def check_labels_known(y) -> None:
+    """Refuse missing labels of object kind; scikit-learn names those of others."""
+    labels = np.asarray(y)
+    if labels.ndim == 1 and labels.dtype == object:
+        check_known("y", labels)
 
 
 def check_hidden_layer_sizes(sizes) -> tuple[int, ...]:

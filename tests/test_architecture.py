@@ -17,7 +17,7 @@ LAYERS = [
 # Mathematics that must not know what is above or beside it.
 APART = {
     "_solvers": set(),
-    "_penalties": set(),
+    "_penalties": {"_network"},
     "_losses": set(),
     "_network": set(),
     "_curvature": {"_losses", "_network", "_rows"},

@@ -1,5 +1,6 @@
 import copy
 import pickle
+import pkgutil
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ def blobs(rng, n=60, classes=(0, 1, 2), dtype=np.float64):
 def small(**parameters):
     defaults = {
         "hidden_layer_sizes": (8,),
+        "fisher_smoothing": 0.0,
         "max_iter": 5,
         "n_iter_no_change": 10_000,  # all epochs run
         "batch_size": 20,
@@ -575,7 +577,7 @@ def test_float32_stays_float32(rng, solver):
     for array in (flat(clf), importances(clf), clf.predict_proba(X), clf.decision_function(X)):
         assert array.dtype == np.float32
     state = clf._stream
-    vectors = [state.penalty["precision"], state.penalty["anchor"], state.importance]
+    vectors = [state.penalty["precision"], state.penalty["anchor"], *state.importance]
     vectors += [v for v in state.moments.values() if isinstance(v, np.ndarray)]
     assert {v.dtype for v in vectors} == {np.dtype(np.float32)}
     assert clf.to_torch()[0].weight.dtype == torch.float32
@@ -785,28 +787,42 @@ class Interrupt:
         monkeypatch.setattr(where, name, wrapper)
 
 
-@pytest.mark.parametrize("n", [1, 4, 9])
-@pytest.mark.parametrize(
-    "place",
-    [
+PLACES = [
+    ("diagonal", where, name, n)
+    for where, name in [
         ("skewc._objective.Objective", "batch"),
         ("skewc._penalties.DiagonalPenalty", "prox_"),
         ("skewc._network.Network", "forward"),
         ("skewc._solvers.Adam", "step"),
-    ],
-)
+    ]
+    for n in (1, 4, 9)
+]
+PLACES += [
+    ("kronecker", where, name, n)
+    for where, name, calls in [
+        ("skewc._network.RotatedNetwork", "forward", (1, 9)),
+        ("skewc._penalties", "_eigen", (1, 4)),
+        ("skewc._curvature", "_add_gram", (1, 4)),
+    ]
+    for n in calls
+]
+
+
+@pytest.mark.parametrize("curvature, where, name, n", PLACES)
 @pytest.mark.parametrize("random_state", [0, "instance"])
-def test_an_interrupted_call_never_happened(rng, monkeypatch, place, n, random_state):
+def test_an_interrupted_call_never_happened(
+    rng, monkeypatch, curvature, where, name, n, random_state
+):
     X, y = blobs(rng)
     X2, y2 = blobs(rng, classes=(0, 5))
     if random_state == "instance":
         random_state = np.random.RandomState(0)
-    clf = small(random_state=random_state, ewc_lambda=1.0).partial_fit(X, y, task_id="a")
+    clf = small(random_state=random_state, ewc_lambda=1.0, curvature=curvature)
+    clf.partial_fit(X, y, task_id="a")
     undisturbed = copy.deepcopy(clf)
     before = everything(clf)
-    module, name = place[0].rsplit(".", 1)
     with monkeypatch.context() as patch:
-        Interrupt(patch, getattr(__import__(module, fromlist=[name]), name), place[1], n)
+        Interrupt(patch, pkgutil.resolve_name(where), name, n)
         with pytest.raises(KeyboardInterrupt):
             clf.partial_fit(X2, y2, task_id="b")
     assert everything(clf) == before

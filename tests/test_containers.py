@@ -178,3 +178,5 @@ def test_missing_labels(bad):
         average_task_accuracy(CODES, bad, task_id=Y)
     with pytest.raises(ValueError, match="y holds NaN or a missing value"):
         fold_rows(bad, Y)
+    with pytest.raises(ValueError, match="y holds NaN or a missing value|contains NaN"):
+        small().partial_fit(X, bad)

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 import skewc._rows
-from skewc._curvature import diagonal_importance, importance_floor
+from skewc._curvature import importance_floor, measure_importance
 from skewc._losses import class_mask
 from skewc._network import Network
 from skewc._rows import Rows
@@ -16,7 +16,8 @@ SIZES = (4, 6, 5, 3)
 
 def importance(network, weights, X, y, s=None, mask=None, **options):
     options = {"fisher": "exact", "n_samples": None, "rng": np.random.RandomState(0), **options}
-    return diagonal_importance(network, weights, Rows(X, y, s), mask, **options).numpy()
+    options = {"curvature": "diagonal", "smoothing": 0.0, **options}
+    return measure_importance(network, weights, Rows(X, y, s), mask, **options)[0].numpy()
 
 
 @pytest.fixture(params=["logistic", "relu"])

@@ -69,9 +69,10 @@ def test_growing_keeps_old_logits_bit_for_bit(rng, sizes):
     network, weights = make(rng, sizes, "relu")
     old = sizes[-1]
     columns = np.sort(rng.permutation(old + 3)[:old])
-    wider, index = network.grow(columns, old + 3)
+    growth = network.grow(columns, old + 3)
+    wider = growth.network
     grown = torch.from_numpy(wider.initialise(rng, np.float64))
-    grown[index] = weights
+    grown[growth.index] = weights
     x = torch.from_numpy(rng.normal(size=(50, sizes[0])))
     before = network.forward(*network.pad_outputs(*network.split(weights)), x)[-1]
     after = wider.forward(*wider.pad_outputs(*wider.split(grown)), x)[-1]

@@ -5,7 +5,10 @@ import scipy.optimize
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skewc._network import Network
 from skewc._penalties import DiagonalPenalty
+
+LINEAR = Network((3, 2), "identity")  # of eight weights
 
 
 def tensor(*values):
@@ -29,9 +32,9 @@ def stream(rng, n_tasks=5, n=8):
 
 
 def absorb_all(importances, weights, **options):
-    penalty = DiagonalPenalty.restore(DiagonalPenalty.zero(weights[0].numpy()), "cpu")
+    penalty = DiagonalPenalty.restore(DiagonalPenalty.zero(LINEAR, np.float64), LINEAR, "cpu")
     for F, w in zip(importances, weights, strict=True):
-        penalty = penalty.absorb(F, w, **options)
+        penalty = penalty.absorb(w, importance=[F], rows_weight=1.0, scale=1.0, **options)
     return penalty
 
 
@@ -63,10 +66,10 @@ def test_running_sum_pulls_to_the_latest_weights(rng, decay):
 
 
 def test_decay_weakens_the_old_once_and_never_the_new():
-    one, w = tensor(1.0), tensor(0.0)
+    one, w = torch.ones(8, dtype=torch.float64), torch.zeros(8, dtype=torch.float64)
     for kind in ("running_sum", "per_task"):
         penalty = absorb_all([one, one, one], [w, w, w], kind=kind, decay=0.5)
-        assert_allclose(penalty.precision, [1 + 0.5 * (1 + 0.5)])
+        assert_allclose(penalty.precision, 1 + 0.5 * (1 + 0.5))
 
 
 @pytest.mark.parametrize("step", [0.1, "per coordinate"])
@@ -116,12 +119,12 @@ def test_state_is_numpy_and_restores_to_copies(rng):
     importances, weights = stream(rng)
     penalty = absorb_all(importances, weights, kind="per_task", decay=1.0)
     state = penalty.state()
-    again = DiagonalPenalty.restore(state, "cpu")
+    again = DiagonalPenalty.restore(state, LINEAR, "cpu")
     assert isinstance(state["precision"], np.ndarray)
     assert again.constant == penalty.constant > 0
     again.precision.zero_()
     assert_array_equal(state["precision"], penalty.precision)
-    assert DiagonalPenalty.restore(DiagonalPenalty.zero(state["anchor"]), "cpu").is_zero
+    assert DiagonalPenalty.restore(DiagonalPenalty.zero(LINEAR, np.float64), LINEAR, "cpu").is_zero
 
 
 def test_floor_holds_what_is_held_less_at_the_weights_given():

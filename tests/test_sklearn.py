@@ -20,9 +20,11 @@ from skewc import EWCClassifier
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 ESTIMATORS = [
-    EWCClassifier(solver=solver, fisher=fisher)
+    EWCClassifier(solver=solver, fisher=fisher, curvature=curvature)
     for solver in ("adam", "sgd", "lbfgs")
     for fisher in ("exact", "sample", "empirical")
+    for curvature in ("diagonal", "kronecker")
+    if curvature == "diagonal" or fisher == "exact"
 ]
 
 
