@@ -24,6 +24,9 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/default_lambda.py
 	$(BIN)/python benchmarks/two_task_optimum.py
 	$(BIN)/python benchmarks/silent_units.py
+	$(BIN)/python benchmarks/kronecker_cost.py
+	$(BIN)/python benchmarks/thirty_tasks.py
+	$(BIN)/python benchmarks/forgetting.py
 
 clean:
 	rm -rf $(VENV) .venv-oldest docs/_build docs/generated examples/figures build dist .pytest_cache .ruff_cache .coverage

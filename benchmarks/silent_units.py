@@ -6,10 +6,8 @@ tasks; and the average accuracy after five such tasks at common λ, mean of thre
 Run with ``python benchmarks/silent_units.py``; writes results/silent_units.md.
 """
 
-from pathlib import Path
-
 import numpy as np
-from streams import permuted_digits
+from streams import permuted_digits, write
 
 import skewc._curvature
 from skewc import EWCClassifier
@@ -52,8 +50,7 @@ def main():
         cells = " | ".join(f"{mean:.3f}" for mean in means)
         lines.append(f"| {share:g} | {min(kept):.1%} | {np.median(kept):.1%} | {cells} |")
         print(lines[-1], flush=True)
-    path = Path(__file__).parent / "results" / "silent_units.md"
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write("silent_units", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,33 @@ dataset-fashion-mnist``); streams that need it are left out, and named as left o
 is missing.
 """
 
+from pathlib import Path
+
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
 from skewc.datasets import Task, load_fashion_mnist, make_permuted_tasks, make_split_tasks
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def accuracy(clf, tasks, known):
+    """Average over tasks; where the task is known, among the task's classes only."""
+    scores = []
+    for task in tasks:
+        log_p = clf.predict_log_proba(task.X_test)
+        if known:
+            log_p = np.where(np.isin(clf.classes_, task.y_train), log_p, -np.inf)
+        scores.append(np.mean(clf.classes_[log_p.argmax(axis=1)] == task.y_test))
+    return float(np.mean(scores))
+
+
+def write(name, text):
+    """Print a result and keep it in results/."""
+    print(text)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.md").write_text(text + "\n", encoding="utf-8")
 
 
 def permuted_digits(n_tasks, seed):
