@@ -47,8 +47,8 @@ estimators = {
     "SGDClassifier": SGDClassifier(random_state=0),
     "GaussianNB": GaussianNB(var_smoothing=0.01),
     "MLPClassifier": MLPClassifier(**network),
-    "EWCClassifier, λ = 0": EWCClassifier(ewc_lambda=0, max_iter=EPOCHS, **network),
-    "EWCClassifier": EWCClassifier(max_iter=EPOCHS, **network),
+    "EWCClassifier, diagonal": EWCClassifier(max_iter=EPOCHS, **network),
+    "EWCClassifier, Kronecker": EWCClassifier(curvature="kronecker", max_iter=EPOCHS, **network),
 }
 results = []
 for name, estimator in estimators.items():
@@ -62,10 +62,10 @@ for name, estimator in estimators.items():
 # ----------------------------------------------
 
 columns = list(results[0].summary())
-print(f"\n{'':21}" + "".join(f"{column:>19}" for column in columns))
+print(f"\n{'':26}" + "".join(f"{column:>19}" for column in columns))
 for result in results:
     cells = "".join(f"{value:19.3f}" for value in result.summary().values())
-    print(f"{result.name:21}{cells}")
+    print(f"{result.name:26}{cells}")
 
 # %%
 # What each knows of the tasks so far, and what is left of each task
