@@ -165,9 +165,10 @@ class RotatedNetwork:
     W̃ (in + 1, out) are the layer's coefficients with its intercepts as last row. Where U
     and V hold the eigenvectors of A and G, the quadratic tr(D̃ᵀ·A·D̃·G) is diagonal in
     these coordinates: a proximal step on it is exact and costs one pass over the weights.
-    Gradients need two small products more per layer and batch, (n, in + 1)·U and
-    (n, out)·V, where the gradient of the quadratic in the weights' own coordinates needs
-    A·D̃·G. The rows' own inputs are rotated once for all epochs.
+    Gradients need small products more per layer and batch: of U with the layer's inputs or
+    its weights, whichever are fewer, and of V with its outputs. The gradient of the
+    quadratic in the weights' own coordinates would need A·D̃·G. The rows' own inputs are
+    rotated once for all epochs.
 
     The flat vector holds the blocks (in + 1, out) of all layers.
     """
@@ -216,31 +217,47 @@ class RotatedNetwork:
         return rows.rotated(self.inputs[0])
 
     def forward(self, blocks, x: torch.Tensor) -> list:
-        """Activations: for each layer its input, plain and rotated; the logits last."""
-        activations, last = [(None, x)], len(blocks) - 1
+        """Return what `backpropagate` needs of each layer, and the logits last.
+
+        That is the layer's input, plain and rotated. Where a layer has fewer outputs than
+        there are rows, its block is rotated back instead, and kept in the third place.
+        """
+        kept = [(None, x, None)]
         activate = _ACTIVATE[self.network.activation]
         for layer, (block, v) in enumerate(zip(blocks, self.outputs, strict=True)):
-            z = activations[-1][1] @ block @ v.T
-            if layer == last:
-                return [*activations, z]
-            h, u = activate(z), self.inputs[layer + 1]
-            activations.append((h, torch.addmm(u[-1], h, u[:-1])))
+            h, rotated, turned = kept[-1]
+            z = rotated @ block if turned is None else torch.addmm(turned[-1], h, turned[:-1])
+            z = z @ v.T
+            if layer == len(blocks) - 1:
+                return [*kept, z]
+            h, u, following = activate(z), self.inputs[layer + 1], blocks[layer + 1]
+            if following.shape[1] < len(h):
+                kept.append((h, None, u @ following))
+            else:
+                kept.append((h, torch.addmm(u[-1], h, u[:-1]), None))
 
-    def backpropagate(self, blocks, activations, delta: torch.Tensor) -> Iterator[tuple]:
-        """Send vectors (n, K) at the logits back: yield (layer, input, delta), rotated."""
+    def backpropagate(self, blocks, kept, delta: torch.Tensor) -> Iterator[tuple]:
+        """Send vectors (n, K) at the logits back: yield (layer, kept, delta), last first."""
         for layer in reversed(range(len(blocks))):
-            h, rotated = activations[layer]
+            h, _, turned = kept[layer]
             delta = delta @ self.outputs[layer]
-            yield layer, rotated, delta
+            yield layer, kept[layer], delta
             if layer:
-                delta = delta @ blocks[layer].T @ self.inputs[layer][:-1].T
+                if turned is None:
+                    delta = delta @ blocks[layer].T @ self.inputs[layer][:-1].T
+                else:
+                    delta = delta @ turned[:-1].T
                 if self.network.activation != "identity":
                     delta *= _DERIVATIVE[self.network.activation](h)
 
-    @staticmethod
-    def write_gradient(gradients, layer: int, a: torch.Tensor, d: torch.Tensor) -> None:
-        """Reduce a pair of `backpropagate` to the gradient of its layer, in place."""
-        torch.mm(a.T, d, out=gradients[0][layer])
+    def write_gradient(self, gradients, layer: int, kept, d: torch.Tensor) -> None:
+        """Reduce what `backpropagate` yields to the gradient of its layer, in place."""
+        h, rotated, _ = kept
+        if rotated is not None:
+            torch.mm(rotated.T, d, out=gradients[0][layer])
+        else:
+            plain = torch.cat([h.T @ d, d.sum(dim=0, keepdim=True)])
+            torch.mm(self.inputs[layer].T, plain, out=gradients[0][layer])
 
     def add_coefs_(self, vector: torch.Tensor, weights: torch.Tensor, alpha: float) -> None:
         """Add alpha times the coefficients, and no intercepts, to `vector`."""

@@ -314,11 +314,12 @@ def test_hidden_units_are_held_a_little_along_every_held_input(network, rng):
 
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
-def test_rotated_network_is_the_same_function(network, rng, make):
-    weights, X, y = draw(network, rng), rng.normal(size=(7, 4)), rng.randint(3, size=7)
-    s = rng.uniform(1, 2, size=7)
+@pytest.mark.parametrize("n", [3, 7])  # fewer rows than outputs of a layer, or more
+def test_rotated_network_is_the_same_function(network, rng, make, n):
+    weights, X, y = draw(network, rng), rng.normal(size=(n, 4)), rng.randint(3, size=n)
+    s = rng.uniform(1, 2, size=n)
     rotated, _ = absorb_all(network, learned(network, rng, 1), "running_sum").diagonal_in(network)
-    rows, order, x = Rows(make(X), y, s), np.arange(7), rotated.coordinates(weights)
+    rows, order, x = Rows(make(X), y, s), np.arange(n), rotated.coordinates(weights)
     results = []
     for net, w in ((network, weights), (rotated, x)):
         objective = Objective(net, w, net.prepared(rows), order, mask=None, alpha=3.0)
