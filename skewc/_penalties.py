@@ -180,10 +180,10 @@ class KroneckerPenalty:
 
         The older tasks' precision is multiplied by `decay` first. G adds up and A is
         averaged. ``"running_sum"`` moves the anchor to the latest weights. ``"per_task"``
-        moves it to where Ω keeps, at the latest weights, the value and gradient it had
-        before, since there the new task adds neither. That merges the tasks' quadratics
-        exactly where they share A. Elsewhere averaging A may leave less precision than
-        the older tasks had; what exceeds the average is then left out.
+        moves it from there towards the old anchor, so far that Ω keeps the gradient it had,
+        since the new task adds none there. That merges the tasks' quadratics exactly where
+        their factors differ by scale only. Elsewhere averaging A may leave less precision
+        than the older tasks had, so the anchor is kept from moving beyond the old one.
         """
         old, A, G, weight = self._joined(importance, scale, decay, rows_weight)
         dtype = weights.dtype
@@ -301,18 +301,15 @@ def _pull(distance, a_old, g_old, u, a, v, g) -> tuple[torch.Tensor, float]:
     """Merge the old quadratic of a layer into one of precision A⊗G.
 
     `distance` are the latest weights less the old anchor. Returns the latest weights less
-    the new anchor, and what is left over. Of A_old the part counts that is at most A:
-    A^½·min(S, 1)·A^½ with S = A^-½·A_old·A^-½, whence nothing left over is negative and
-    the new anchor is, as A⊗G measures, no farther than the old one.
+    the new anchor, and what is left over. The new anchor keeps the gradient at the latest
+    weights, but along no eigenvector lies beyond the old one.
     """
     u, a, v, g = (array.double() for array in (u, a, v, g))
-    root, inverse = a.sqrt(), torch.where(a > 0, a.rsqrt(), 0)
-    shares, q = torch.linalg.eigh(inverse[:, None] * (u.T @ a_old @ u) * inverse)
-    part = (q * shares.clamp(0, 1)) @ q.T
-    whole = u.T @ distance @ v
-    pulled = part @ (root[:, None] * whole) @ (v.T @ g_old @ v)
-    step = inverse[:, None] * pulled * torch.where(g > 0, 1 / g, 0)
-    between = (whole * root[:, None] * pulled).sum() - (torch.outer(a, g) * step**2).sum()
+    precision, whole = torch.outer(a, g), u.T @ distance @ v
+    pull = a_old @ distance @ g_old
+    step = torch.where(precision > 0, u.T @ pull @ v / precision, 0)
+    step = step.clamp(whole.clamp(max=0), whole.clamp(min=0))
+    between = (distance * pull).sum() - (precision * step**2).sum()
     return u @ step @ v.T, max(float(between), 0.0)
 
 

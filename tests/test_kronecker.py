@@ -169,15 +169,15 @@ def term(task, share=1.0):
 
 
 @pytest.mark.parametrize("decay", [1.0, 0.6])
-def test_per_task_is_the_list_of_terms_where_inputs_are_alike(network, rng, decay):
-    """With one A for all tasks nothing is averaged away: of the first layer here."""
-    tasks = learned(network, rng, 3, same_inputs=True)
-    s = tasks[0][1]
-    tasks = [([a / n * s for a in arrays[:1]] + arrays[1:], s, w) for arrays, n, w in tasks]
-    for arrays, _, _ in tasks:
-        arrays[:N_LAYERS] = [tasks[0][0][layer] for layer in range(N_LAYERS)]
-    penalty = absorb_all(network, tasks, "per_task", decay)
-    terms = [term(t, decay ** (2 - k)) for k, t in enumerate(tasks)]
+def test_per_task_is_the_list_of_terms_where_factors_differ_by_scale(network, rng, decay):
+    tasks = learned(network, rng, 3)
+    arrays, n, _ = tasks[0]
+    scaled = [
+        ([a * k for a in arrays[:N_LAYERS]] + [g * k**2 for g in arrays[N_LAYERS:]], n * k, w)
+        for k, (_, _, w) in enumerate(tasks, start=1)
+    ]
+    penalty = absorb_all(network, scaled, "per_task", decay)
+    terms = [term(t, decay ** (2 - k)) for k, t in enumerate(scaled)]
     assert_same_quadratic(network, penalty, terms, rng, rtol=1e-8)
 
 
@@ -185,15 +185,22 @@ def test_per_task_pulls_back_but_never_beyond_the_old_anchor(network, rng):
     """Averaged with a task of much weight, A may be far weaker than the old one was."""
     (first, n, w), (second, _, v) = learned(network, rng, 2)
     heavy = [1000 * a for a in second[:N_LAYERS]] + [g / 1000 for g in second[N_LAYERS:]]
-    list_value = 0.5 * float(reference.kronecker(v, [term((first, n, w))], SIZES))
+    point = v.clone().requires_grad_()
+    value = 0.5 * reference.kronecker(point, [term((first, n, w))], SIZES)
+    (gradient,) = torch.autograd.grad(value, point)
     for task in ((second, n, v), (heavy, 1000 * n, v)):
         penalty = absorb_all(network, [(first, n, w), task], "per_task")
         rotated, diagonal = penalty.diagonal_in(network)
         latest, old = rotated.coordinates(v), rotated.coordinates(w)
-        moved = diagonal.precision @ (latest - diagonal.anchor) ** 2
-        assert 0 < moved <= diagonal.precision @ (latest - old) ** 2 * (1 + 1e-9)
+        step, whole = latest - diagonal.anchor, latest - old
+        assert (step * whole >= -1e-12).all() and (step.abs() <= whole.abs() + 1e-12).all()
         assert penalty.constant >= 0
-        assert 0 < diagonal.value(latest) <= list_value * (1 + 1e-9)
+        # Between the two, the pull at the latest weights is that of the older task alone.
+        between = (step.abs() > 1e-9) & (step.abs() < whole.abs() - 1e-9)
+        assert between.sum() > 3
+        expected = rotated.coordinates(gradient)
+        actual = diagonal.gradient(latest)
+        assert_allclose(actual[between], expected[between], atol=1e-9 * expected.abs().max())
 
 
 def test_per_task_stays_where_a_task_adds_nothing(network, rng):
