@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import warnings
+import weakref
 from dataclasses import replace
 from numbers import Integral, Real
 
@@ -24,8 +26,10 @@ from skewc._compat import (
 )
 from skewc._curvature import importance_floor, measure_importance
 from skewc._losses import class_mask
+from skewc._memory import herding_ranks
 from skewc._network import ACTIVATION_MODULES, Network
 from skewc._objective import Objective
+from skewc._readout import Discriminant
 from skewc._rows import Rows, to_tensor
 from skewc._solvers import SGD, Adam
 from skewc._stream import Consolidation, Stream
@@ -42,6 +46,16 @@ from skewc._validation import (
     row_weights,
     split_by_task,
 )
+
+CONFUSING = (
+    "The tasks have different classes, and no task_id says which task is meant. Outputs of "
+    "different tasks were never trained side by side, so expect rows of earlier tasks to be "
+    "taken for classes of later ones. Three ways out: readout='discriminant', which keeps "
+    "statistics of the classes but no rows; memory_size=200 or more, which keeps that many rows; "
+    "or task_id=..., where the task is known when predicting."
+)
+# Estimators that warned of it; not part of their state, which predicting must not change.
+_warned = weakref.WeakSet()
 
 
 def _learned(read):
@@ -139,6 +153,29 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         `classes_`. Where that is a single class, which has no loss, the next wider choice
         takes its place. A first task of a single class can teach only if `classes` was
         declared.
+
+    memory_size : int, default=0
+        Largest number of rows to keep of earlier tasks ("exemplars"), balanced over the
+        classes seen and, in a class, over the tasks. Later tasks replay them: they are
+        mixed into the batches, and weighted so that every class seen counts alike, as
+        does every task within a class. The softmax then spans the memory's classes too.
+        0 keeps no row.
+
+    memory_selection : {'random', 'herding'}, default='random'
+        Which rows to keep: a random sample; or those whose mean in the last hidden layer
+        is nearest to the mean of their class in the task [7]_.
+
+    readout : {'softmax', 'discriminant'}, default='softmax'
+        What tells classes apart where no `task_id` is given when predicting. 'softmax':
+        the outputs of the network. 'discriminant': a linear discriminant of fixed random
+        features of the inputs [8]_ [9]_. It keeps each class's mean and one scatter
+        matrix, sums over rows that no later task disturbs, and no row; so it is the
+        choice for streams that bring new classes (see the user guide). Standardise the
+        inputs, or scale them to [0, 1].
+
+    readout_features : int, default=2000
+        Number D of the random features max(0, x·R + r) of 'discriminant'. It keeps D²
+        numbers, and D for each input and twice for each class.
 
     solver : {'lbfgs', 'sgd', 'adam'}, default='adam'
         'sgd' and 'adam' follow each step on the loss by the penalty's proximal step,
@@ -289,7 +326,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     Notes
     -----
     A `task_id` where predicting makes a stream task-incremental; without it, the stream is
-    domain-incremental if the tasks share their classes, else class-incremental [4]_.
+    domain-incremental if the tasks share their classes, else class-incremental [4]_. EWC
+    alone fails in a class-incremental stream: the first prediction of an estimator that
+    has neither a memory nor the discriminant warns of it.
 
     The Fisher information is that of single rows. Squaring the gradient of a batch's
     mean, a common mistake, underestimates it by about the batch size.
@@ -314,6 +353,14 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
        approximate curvature. ICML. :arxiv:`1503.05671`. As a penalty: Ritter, Botev &
        Barber (2018). Online structured Laplace approximations for overcoming
        catastrophic forgetting. NeurIPS. :arxiv:`1805.07810`
+    .. [7] Rebuffi et al. (2017). iCaRL: incremental classifier and representation
+       learning. CVPR. :arxiv:`1611.07725`
+    .. [8] Hayes & Kanan (2020). Lifelong machine learning with deep streaming linear
+       discriminant analysis. CVPR Workshops. :arxiv:`1909.01520`
+    .. [9] McDonnell et al. (2023). RanPAC: random projections and pre-trained models for
+       continual learning. NeurIPS. :arxiv:`2307.02251`. The covariance is shrunk as by
+       Chen et al. (2010). Shrinkage algorithms for MMSE covariance estimation. IEEE
+       Transactions on Signal Processing 58(10).
 
     Examples
     --------
@@ -356,6 +403,10 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "fisher_decay": [Interval(Real, 0, 1, closed="both")],
         "task_weights": [dict, None],
         "active_classes": [StrOptions({"task", "seen", "all"})],
+        "memory_size": [Interval(Integral, 0, None, closed="left")],
+        "memory_selection": [StrOptions({"random", "herding"})],
+        "readout": [StrOptions({"softmax", "discriminant"})],
+        "readout_features": [Interval(Integral, 1, None, closed="left")],
         "solver": [StrOptions({"lbfgs", "sgd", "adam"})],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "batch_size": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
@@ -399,6 +450,10 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         fisher_decay=1.0,
         task_weights=None,
         active_classes="task",
+        memory_size=0,
+        memory_selection="random",
+        readout="softmax",
+        readout_features=2000,
         solver="adam",
         alpha=1e-4,
         batch_size="auto",
@@ -435,6 +490,10 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.fisher_decay = fisher_decay
         self.task_weights = task_weights
         self.active_classes = active_classes
+        self.memory_size = memory_size
+        self.memory_selection = memory_selection
+        self.readout = readout
+        self.readout_features = readout_features
         self.solver = solver
         self.alpha = alpha
         self.batch_size = batch_size
@@ -533,8 +592,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             Weights of the rows, as in `fit`.
 
         consolidate : bool, default=True
-            Whether these rows count into the task's importance. Pass False on all passes
-            but the last when passing several times over a task in chunks. A task of which
+            Whether these rows count into the task's importance, the memory and the
+            statistics of `readout`. Pass False on all passes but the last when passing
+            several times over a task in chunks. A task of which
             no row counts adds no importance and applies no `fisher_decay`; the running
             sum is centred on the weights after it all the same.
 
@@ -617,19 +677,34 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         hidden = check_hidden_layer_sizes(self.hidden_layer_sizes)
         network = Network((X.shape[1], *hidden, len(declared)), self.activation)
         weights = network.initialise(self._generator, X.dtype)
-        self._stream = Stream.begin(declared, classes is not None, network, weights, self.curvature)
+        self._stream = Stream.begin(
+            declared, classes is not None, network, weights, self.curvature,
+            self._readout(network, X.dtype),
+        )  # fmt: skip
+
+    def _readout(self, network, dtype):
+        """Return what tells classes apart beside the network, or None."""
+        if self.readout == "softmax":
+            return None
+        n_inputs, n_classes = network.sizes[0], network.sizes[-1]
+        return Discriminant.begin(
+            n_inputs, self.readout_features, n_classes, self._generator, dtype
+        )
 
     def _admit(self, found, classes, goes_on):
         """Check the labels of a later call; let the output layer grow for new ones."""
         stream = self._stream
         hidden = check_hidden_layer_sizes(self.hidden_layer_sizes)
-        begun = [stream.network.sizes[1:-1], stream.network.activation, stream.curvature]
-        now = [hidden, self.activation, self.curvature]
-        kept = slice(3 if goes_on else 2)  # a new start drops all importance
-        if now[kept] != begun[kept]:
+        begun = {"hidden_layer_sizes": stream.network.sizes[1:-1]}
+        begun["activation"] = stream.network.activation
+        now = {"hidden_layer_sizes": hidden, "activation": self.activation}
+        if goes_on:  # a new start drops all importance and statistics
+            begun |= {"curvature": stream.curvature, **stream.readout_parameters}
+            now |= {name: getattr(self, name) for name in begun if name not in now}
+        if now != begun:
             raise ValueError(
-                "hidden_layer_sizes, activation and curvature cannot change while learning goes "
-                f"on: they were {begun} and are now {now}."
+                f"{', '.join(begun)} cannot change while learning goes on: they were {begun} "
+                f"and are now {now}."
             )
         if not goes_on:
             if not np.array_equal(found, stream.classes):
@@ -638,8 +713,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                     f"previous call to fit. Previously got {stream.classes}, `y` has {found}"
                 )
             stream = Stream.begin(
-                stream.classes, False, stream.network, stream.weights, self.curvature
-            )
+                stream.classes, False, stream.network, stream.weights, self.curvature,
+                self._readout(stream.network, stream.weights.dtype),
+            )  # fmt: skip
         if classes is not None and not np.array_equal(check_classes(classes), stream.classes):
             raise ValueError(
                 f"`classes={classes!r}` is not the same as on last call to partial_fit, was: "
@@ -657,6 +733,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Train on rows of one task, then add up their importance."""
         history = History(t_=self.t_ if self._stream.is_open(task_id) else 0)
         stream = self._stream.open(task_id, self._consolidation()).meet(codes)
+        stream = stream.limited(self.memory_size)
         like = to_tensor(stream.weights, self.device)
         mask = class_mask(stream.active(self.active_classes), like)
         weights, moments = self._train(stream, rows, codes, mask, history, warn, report)
@@ -670,6 +747,10 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )  # fmt: skip
             importance = [a + b.cpu().numpy() for a, b in zip(importance, added, strict=True)]
             weight += rows.total_weight(np.arange(rows.n))
+            if self.memory_size:
+                stream = stream.remember(rows, self._ranks(stream, weights, rows), self.memory_size)
+            if stream.readout is not None:
+                stream = replace(stream, readout=stream.readout.add(rows))
         weights = weights.cpu().numpy()
         if not all(np.isfinite(array).all() for array in [weights, *importance]):
             raise ValueError(NON_FINITE)
@@ -679,6 +760,12 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         )  # fmt: skip
         vars(self).update(vars(history))
 
+    def _ranks(self, stream, weights, rows):
+        """Rank the rows by how much they are wanted in the memory, the first ones lowest."""
+        if self.memory_selection == "random":
+            return self._generator.uniform(size=rows.n)
+        return herding_ranks(stream.network, weights, rows, self.memory_size)
+
     def _train(self, stream, rows, codes, mask, history, warn, report):
         """Minimise J; return the weights and the moments of the solver."""
         order, validation = np.arange(rows.n), None
@@ -686,10 +773,13 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             order, validation = hold_out(codes, self.validation_fraction, self._generator)
         began = torch.tensor(stream.weights, device=self.device)
         network, penalty = self._held(stream, began, rows.total_weight(order))
-        start = network.coordinates(began)
+        start, replay = network.coordinates(began), None
+        if stream.memory is not None:
+            each_once = self.solver == "lbfgs"
+            rows, replay = stream.memory.beside(rows, order, stream.open_task, each_once=each_once)
         objective = Objective(
             network, start.clone(), network.prepared(rows), order,
-            mask=mask, alpha=float(self.alpha),
+            mask=mask, alpha=float(self.alpha), replay=replay,
         )  # fmt: skip
 
         def weights_at(coordinates):
@@ -864,19 +954,31 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         stream, device = now._stream, check_device(now.device)
         dtype = stream.weights.dtype
         X = validate_data(now, X, accept_sparse="csr", dtype=dtype, reset=False)
-        network, rows = stream.network, Rows(X, device=device)
-        layers = network.pad_outputs(*network.split(to_tensor(stream.weights, device)))
-        logits = torch.cat(
-            [
-                network.forward(*layers, rows.inputs(index))[-1][:, : network.sizes[-1]]
-                for index in rows.chunks(np.arange(rows.n), max(network.sizes))
-            ]
-        )
+        rows = Rows(X, device=device)
+        if stream.readout is not None and task_id is None:
+            widest, logits_of = len(stream.readout.scatter), stream.readout.scores
+        else:
+            if task_id is None and stream.is_confusing:
+                self._warn_confusing()
+            network = stream.network
+            layers = network.pad_outputs(*network.split(to_tensor(stream.weights, device)))
+            widest = max(network.sizes)
+
+            def logits_of(x):
+                return network.forward(*layers, x)[-1][:, : network.sizes[-1]]
+
+        chunks = rows.chunks(np.arange(rows.n), widest)
+        logits = torch.cat([logits_of(rows.inputs(index)) for index in chunks])
         allowed = np.empty((rows.n, len(stream.classes)), dtype=bool)
         for name, of_task in split_by_task(task_id, rows.n):
             allowed[of_task] = stream.allowed(name)
         mask = class_mask(allowed, like=logits)
         return (logits if mask is None else logits + mask), stream.classes
+
+    def _warn_confusing(self):
+        if self not in _warned:
+            _warned.add(self)
+            warnings.warn(CONFUSING, UserWarning, stacklevel=4)
 
     def decision_function(self, X, task_id=None):
         """Compute the logits of the classes.
@@ -895,6 +997,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ndarray of shape (n_samples,) or (n_samples, n_classes)
             For two classes the logit of ``classes_[1]`` minus that of ``classes_[0]``,
             else a column for each class; -inf for classes never seen, or not of the task.
+            With ``readout='discriminant'`` and no `task_id`, the logarithms of the
+            posteriors but for a constant of each row.
 
         Raises
         ------

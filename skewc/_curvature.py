@@ -133,14 +133,14 @@ def _factors(network: Network, sums):
     n_layers = len(network.sizes) - 1
 
     def add(layer, a, d, row_weights):
-        _add_gram(sums[layer], torch.nn.functional.pad(a, (0, 1), value=1.0), row_weights)
+        add_gram(sums[layer], torch.nn.functional.pad(a, (0, 1), value=1.0), row_weights)
         repeated = None if row_weights is None else row_weights.repeat(len(d), 1)
-        _add_gram(sums[n_layers + layer], d.flatten(0, 1), repeated)
+        add_gram(sums[n_layers + layer], d.flatten(0, 1), repeated)
 
     return add
 
 
-def _add_gram(total: torch.Tensor, a: torch.Tensor, row_weights) -> None:
+def add_gram(total: torch.Tensor, a: torch.Tensor, row_weights) -> None:
     """Add Σ s·aaᵀ to the upper triangle of `total`, which saves nearly half the work."""
     weighted = a if row_weights is None else a * row_weights
     width = max(64, -(-len(total) // 8))

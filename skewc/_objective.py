@@ -18,7 +18,8 @@ class Objective:
 
     Parameters
     ----------
-    order : ndarray of int, the rows to train on
+    order : ndarray of int, the task's rows to train on
+    replay : ndarray of int, rows of earlier tasks to pass through beside them
     """
 
     def __init__(
@@ -30,13 +31,15 @@ class Objective:
         *,
         mask: torch.Tensor | None,
         alpha: float,
+        replay: np.ndarray | None = None,
     ):
         self.network = network
         self.weights = weights
         self.rows = rows
-        self.order = order
+        self.parts = [order] if replay is None else [order, replay]
+        self.order = np.concatenate(self.parts)
         self.gradient = torch.zeros_like(weights)
-        self.total_weight = rows.total_weight(order)
+        self.total_weight = rows.total_weight(self.order)
         self._mask = mask
         # What overflows makes the loss so, which training reports.
         self._l2 = min(alpha / self.total_weight, torch.finfo(weights.dtype).max)

@@ -52,6 +52,29 @@ class Rows:
             rows._rotation = u.cpu().numpy()
         return rows
 
+    def pick(self, kept: np.ndarray) -> tuple:
+        """Copy rows out: inputs as they came (ndarray or CSR), and weights."""
+        index = self.index(kept)
+        X = self._dense.index_select(0, index).cpu().numpy() if self._sparse is None else None
+        weights = None if self.weights is None else self.weights[index, 0].cpu().numpy()
+        return (
+            self._sparse[kept] if X is None else X,
+            np.ones(len(kept)) if weights is None else weights.astype(np.float64),
+        )
+
+    def extend(self, X, labels: np.ndarray, weights: np.ndarray) -> Rows:
+        """Return these rows with more behind them, and new weights for all."""
+        rows = copy.copy(self)
+        rows.n += len(labels)
+        if self._sparse is None:
+            more = to_tensor(X.toarray() if sparse.issparse(X) else X, self.device)
+            rows._dense = torch.cat([self._dense, more])
+        else:
+            rows._sparse = sparse.vstack([self._sparse, sparse.csr_matrix(X)], "csr")
+        rows.labels = torch.cat([self.labels, to_tensor(labels[:, None], self.device)])
+        rows.weights = to_tensor(weights[:, None].astype(X.dtype), self.device)
+        return rows
+
     def total_weight(self, index: np.ndarray) -> float:
         """Return N_t, the sum of the weights of the rows in `index`."""
         if self.weights is None:

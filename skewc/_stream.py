@@ -8,8 +8,11 @@ import numpy as np
 import torch
 
 from skewc._curvature import check_importance_fits, grow_importance, importance_shapes
+from skewc._memory import Memory
 from skewc._network import Network
 from skewc._penalties import DiagonalPenalty, KroneckerPenalty, penalty_type
+from skewc._readout import Discriminant
+from skewc._rows import Rows
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,13 @@ class Stream:
     task_ids: tuple = ()
     task_classes: tuple = ()
     open_task: int | None = None
+    memory: Memory | None = None
+    readout: Discriminant | None = None
 
     @staticmethod
-    def begin(classes, closed: bool, network: Network, weights, curvature: str) -> Stream:
+    def begin(
+        classes, closed: bool, network: Network, weights, curvature: str, readout=None
+    ) -> Stream:
         """Return the state in which no task is learned and nothing protected."""
         check_importance_fits(curvature, network, weights.itemsize)
         return Stream(
@@ -48,6 +55,7 @@ class Stream:
             curvature=curvature,
             penalty=penalty_type(curvature).zero(network, weights.dtype),
             importance=_zeros(curvature, network, weights.dtype),
+            readout=readout,
         )
 
     def grow(self, merged: np.ndarray, rng: np.random.RandomState) -> Stream:
@@ -69,6 +77,8 @@ class Stream:
                 name: move(value) if isinstance(value, np.ndarray) else value
                 for name, value in self.moments.items()
             },
+            memory=self.memory and self.memory.grow(growth.columns),
+            readout=self.readout and self.readout.grow(growth),
         )
 
     def open(self, task_id, consolidation: Consolidation) -> Stream:
@@ -111,12 +121,40 @@ class Stream:
     def active(self, kind: str) -> np.ndarray:
         """Classes, as booleans (K,), that the softmax of the open task spans.
 
-        One class alone would have no loss: the next wider choice takes its place.
+        With a memory, its classes are those of the task too. One class alone would have
+        no loss: the next wider choice takes its place.
         """
         of_task = np.isin(self.classes, self.task_classes[self.open_task])
+        if self.memory is not None:
+            of_task[self.memory.codes] = True
         everyone = np.ones_like(self.seen)
         choices = [of_task, self.seen, everyone][["task", "seen", "all"].index(kind) :]
         return next((active for active in choices if active.sum() > 1), everyone)
+
+    def limited(self, memory_size: int) -> Stream:
+        """Keep at most `memory_size` rows."""
+        if self.memory is None:
+            return self
+        return replace(self, memory=self.memory.limit(memory_size) if memory_size else None)
+
+    def remember(self, rows: Rows, ranks: np.ndarray, memory_size: int) -> Stream:
+        """Let rows of the open task into the memory."""
+        new = Memory.of(rows, self.open_task, ranks, memory_size)
+        memory = new if self.memory is None else self.memory.join(new).limit(memory_size)
+        return replace(self, memory=memory)
+
+    @property
+    def is_confusing(self) -> bool:
+        """Whether only the softmax tells apart classes that were never trained together."""
+        n_seen = self.seen.sum()
+        return self.memory is None and any(len(known) < n_seen for known in self.task_classes)
+
+    @property
+    def readout_parameters(self) -> dict:
+        """The parameters that the read-out began with."""
+        if self.readout is None:
+            return {"readout": "softmax"}
+        return {"readout": "discriminant", "readout_features": len(self.readout.scatter)}
 
     def allowed(self, task_id) -> np.ndarray:
         """Classes, as booleans (K,), that a row of `task_id` (None: of any task) may have."""

@@ -70,12 +70,13 @@ class Epochs:
         if validation is not None:
             history.best_loss_, history.validation_scores_ = None, []
             history.best_validation_score_ = -math.inf
-        best_weights, order = objective.weights.clone(), objective.order
-        n, batch_size = len(order), self._batch_size(len(order))
+        best_weights, parts = objective.weights.clone(), objective.parts
+        n, batch_size = len(objective.order), self._batch_size(len(parts[0]))
         stalled = 0
         while history.n_iter_ < self.max_iter:
             if self.shuffle:
-                order = shuffled(order, random_state=rng)
+                parts = [shuffled(part, random_state=rng) for part in parts]
+            order = _evenly_mixed(parts)
             with _threads_worth_their_while(objective, batch_size):
                 nll = _epoch(objective, penalty, solver, objective.rows.index(order), batch_size)
             history.n_iter_ += 1
@@ -179,6 +180,14 @@ def _one_thread() -> Iterator[None]:
         with _lock:
             _inside -= 1
             torch.set_num_threads(_n_threads)
+
+
+def _evenly_mixed(parts: list[np.ndarray]) -> np.ndarray:
+    """Merge sequences so that every stretch has of each its share."""
+    if len(parts) == 1:
+        return parts[0]
+    places = np.concatenate([(np.arange(len(part)) + 0.5) / len(part) for part in parts])
+    return np.concatenate(parts)[np.argsort(places, kind="stable")]
 
 
 def _epoch(objective, penalty, solver, index: torch.Tensor, batch_size: int) -> float:

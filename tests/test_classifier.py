@@ -802,7 +802,7 @@ PLACES += [
     for where, name, calls in [
         ("skewc._network.RotatedNetwork", "forward", (1, 9)),
         ("skewc._penalties", "_eigen", (1, 4)),
-        ("skewc._curvature", "_add_gram", (1, 4)),
+        ("skewc._curvature", "add_gram", (1, 4)),
     ]
     for n in calls
 ]
