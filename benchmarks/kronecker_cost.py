@@ -3,57 +3,87 @@
 Run with ``python benchmarks/kronecker_cost.py``; writes results/kronecker_cost.md. A second
 task of 10,000 images of Fashion-MNIST (``apt-get install dataset-fashion-mnist``), network
 784-256-10, batches of 128; medians of interleaved repeats. An epoch is the difference
-between calls of eleven epochs and of one. The consolidation is all that a call does beyond
-its epochs: importance, eigenvectors, the rotation of the rows, validation.
+between calls of eleven epochs and of one. Of what a call does beyond its epochs, the parts
+are timed where they are called: the importance of the task, its joining the penalty
+(eigenvectors), and the rotation of the rows.
 """
 
 import sys
+from contextlib import ExitStack
 from time import perf_counter
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from streams import fashion, write
 
 from skewc import EWCClassifier
+from skewc._curvature import measure_importance
+from skewc._network import RotatedNetwork
+from skewc._stream import Stream
 
-CURVATURES = ("diagonal", "kronecker")
+METHODS = {
+    "diagonal": {},
+    "Kronecker": {"curvature": "kronecker"},
+    "Kronecker, sampled": {"curvature": "kronecker", "fisher": "sample"},
+}
+PARTS = {
+    "importance": ("skewc._learning.measure_importance", measure_importance),
+    "joining": ("skewc._stream.Stream.open", Stream.open),
+    "rotation": ("skewc._network.RotatedNetwork.prepared", RotatedNetwork.prepared),
+}
 
 
-def seconds(X, y, **parameters):
-    """Time of learning a second task."""
+def timed(function, took):
+    """Add the seconds that calls take to `took`."""
+
+    def call(*args, **options):
+        start = perf_counter()
+        try:
+            return function(*args, **options)
+        finally:
+            took[-1] += perf_counter() - start
+
+    return call
+
+
+def seconds(X, y, max_iter, took, **parameters):
+    """Time of learning a second task; the parts' are appended to `took`."""
     clf = EWCClassifier((256,), batch_size=128, n_iter_no_change=1000, random_state=0, **parameters)
     clf.set_params(max_iter=1).partial_fit(X, y, task_id=0)
-    clf.set_params(max_iter=parameters["max_iter"])
-    start = perf_counter()
-    clf.partial_fit(X[:, ::-1], y, task_id=1)
-    return perf_counter() - start
+    with ExitStack() as stack:
+        for name, (place, function) in PARTS.items():
+            took[name].append(0.0)
+            stack.enter_context(patch(place, timed(function, took[name])))
+        start = perf_counter()
+        clf.set_params(max_iter=max_iter).partial_fit(X[:, ::-1], y, task_id=1)
+        return perf_counter() - start
 
 
 def main(repeats=7):
     """Print and write the table."""
     X, y = (part[:10_000] for part in fashion())
+    columns = ["threads", "penalty", "epoch", "beside the diagonal", *PARTS]
     lines = [
-        "| threads | epoch, diagonal | epoch, Kronecker | ratio | consolidation, Kronecker "
-        "| in epochs |",
-        "|---|---|---|---|---|---|",
+        f"| {' | '.join(columns)} | importance and joining, in epochs |",
+        "|---" * (len(columns) + 1) + "|",
     ]
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        epochs = {curvature: [] for curvature in CURVATURES}
-        around = {curvature: [] for curvature in CURVATURES}
+        epochs = {name: [] for name in METHODS}
+        took = {name: {part: [] for part in PARTS} for name in METHODS}
         for _ in range(repeats):
-            for curvature in CURVATURES:
-                one, eleven = (seconds(X, y, curvature=curvature, max_iter=n) for n in (1, 11))
-                epochs[curvature].append((eleven - one) / 10)
-                around[curvature].append(one - (eleven - one) / 10)
-        diagonal, kronecker = (np.median(epochs[curvature]) for curvature in CURVATURES)
-        beyond = np.median(around["kronecker"])
-        lines.append(
-            f"| {threads} | {diagonal:.3f} s | {kronecker:.3f} s | {kronecker / diagonal:.2f} "
-            f"| {beyond:.3f} s | {beyond / kronecker:.2f} |"
-        )
-    text = "\n".join(lines)
-    write("kronecker_cost", text)
+            for name, parameters in METHODS.items():
+                one, eleven = (seconds(X, y, n, took[name], **parameters) for n in (1, 11))
+                epochs[name].append((eleven - one) / 10)
+        epoch = {name: np.median(found) for name, found in epochs.items()}
+        for name in METHODS:
+            parts = {part: np.median(found) for part, found in took[name].items()}
+            share = (parts["importance"] + parts["joining"]) / epoch[name]
+            cells = [f"{epoch[name]:.3f} s", f"{epoch[name] / epoch['diagonal']:.2f}"]
+            cells += [f"{part:.3f} s" for part in parts.values()]
+            lines.append(f"| {threads} | {name} | {' | '.join(cells)} | {share:.2f} |")
+    write("kronecker_cost", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import warnings
 import weakref
-from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -24,16 +23,13 @@ from skewc._compat import (
     _fit_context,
     with_callbacks,
 )
-from skewc._curvature import importance_floor, measure_importance
+from skewc._learning import consolidation, learn_task
 from skewc._losses import class_mask
-from skewc._memory import herding_ranks
 from skewc._network import ACTIVATION_MODULES, Network
-from skewc._objective import Objective
 from skewc._readout import Discriminant
 from skewc._rows import Rows, to_tensor
-from skewc._solvers import SGD, Adam
-from skewc._stream import Consolidation, Stream
-from skewc._training import NON_FINITE, Epochs, History, hold_out, minimise_lbfgs
+from skewc._stream import Stream
+from skewc._training import History
 from skewc._validation import (
     check_classes,
     check_closed,
@@ -41,7 +37,6 @@ from skewc._validation import (
     check_hidden_layer_sizes,
     check_labels,
     check_labels_known,
-    check_task_weights,
     merge_classes,
     row_weights,
     split_by_task,
@@ -730,135 +725,13 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._stream = stream
 
     def _learn_task(self, task_id, rows, codes, consolidate, warn, report):
-        """Train on rows of one task, then add up their importance."""
+        """Learn rows of one task, and say how it went."""
         history = History(t_=self.t_ if self._stream.is_open(task_id) else 0)
-        stream = self._stream.open(task_id, self._consolidation()).meet(codes)
-        stream = stream.limited(self.memory_size)
-        like = to_tensor(stream.weights, self.device)
-        mask = class_mask(stream.active(self.active_classes), like)
-        weights, moments = self._train(stream, rows, codes, mask, history, warn, report)
-        importance, weight = stream.importance, stream.importance_weight
-        if consolidate:
-            added = measure_importance(
-                stream.network, weights, rows, mask,
-                curvature=self.curvature, fisher=self.fisher,
-                smoothing=float(self.fisher_smoothing),
-                n_samples=self.fisher_samples, rng=self._generator,
-            )  # fmt: skip
-            importance = [a + b.cpu().numpy() for a, b in zip(importance, added, strict=True)]
-            weight += rows.total_weight(np.arange(rows.n))
-            if self.memory_size:
-                stream = stream.remember(rows, self._ranks(stream, weights, rows), self.memory_size)
-            if stream.readout is not None:
-                stream = replace(stream, readout=stream.readout.add(rows))
-        weights = weights.cpu().numpy()
-        if not all(np.isfinite(array).all() for array in [weights, *importance]):
-            raise ValueError(NON_FINITE)
-        self._stream = replace(
-            stream, weights=weights, moments=moments,
-            importance=importance, importance_weight=weight,
+        self._stream = learn_task(
+            self, self._stream.open(task_id, consolidation(self)).meet(codes), history, rows, codes,
+            rng=self._generator, consolidate=consolidate, warn=warn, report=report,
         )  # fmt: skip
         vars(self).update(vars(history))
-
-    def _ranks(self, stream, weights, rows):
-        """Rank the rows by how much they are wanted in the memory, the first ones lowest."""
-        if self.memory_selection == "random":
-            return self._generator.uniform(size=rows.n)
-        return herding_ranks(stream.network, weights, rows, self.memory_size)
-
-    def _train(self, stream, rows, codes, mask, history, warn, report):
-        """Minimise J; return the weights and the moments of the solver."""
-        order, validation = np.arange(rows.n), None
-        if self.early_stopping and self.solver != "lbfgs":
-            order, validation = hold_out(codes, self.validation_fraction, self._generator)
-        began = torch.tensor(stream.weights, device=self.device)
-        network, penalty = self._held(stream, began, rows.total_weight(order))
-        start, replay = network.coordinates(began), None
-        if stream.memory is not None:
-            each_once = self.solver == "lbfgs"
-            rows, replay = stream.memory.beside(rows, order, stream.open_task, each_once=each_once)
-        objective = Objective(
-            network, start.clone(), network.prepared(rows), order,
-            mask=mask, alpha=float(self.alpha), replay=replay,
-        )  # fmt: skip
-
-        def weights_at(coordinates):
-            return network.displaced(began, start, coordinates.clone())
-
-        def after_epoch(kept):
-            return report.epoch(
-                lambda: {
-                    "_stream": replace(stream, weights=weights_at(kept).cpu().numpy()),
-                    **copy.deepcopy(vars(history)),
-                }
-            )
-
-        if self.solver == "lbfgs":
-            minimise_lbfgs(
-                objective, penalty, history, after_epoch,
-                max_iter=self.max_iter, max_fun=self.max_fun, tol=self.tol, warn=warn,
-            )  # fmt: skip
-            return weights_at(objective.weights), {}
-        solver = self._solver(objective.weights)
-        kind = {"solver": self.solver, "rotated": network is not stream.network}
-        if kind.items() <= stream.moments.items():
-            solver.restore(stream.moments)
-        epochs = self._epochs(warn, after_epoch)
-        epochs.minimise(objective, penalty, solver, history, self._generator, validation)
-        return weights_at(objective.weights), {**kind, **solver.state()}
-
-    def _held(self, stream, weights, total_weight):
-        """Return the network in coordinates where (λ/N)·Ω is diagonal, and that penalty.
-
-        It stands beside the mean loss, and is None where it would not pull.
-        """
-        penalty = stream.protection(self.device)
-        if penalty.is_zero or self.ewc_lambda == 0:
-            return stream.network, None
-        network, penalty = penalty.diagonal_in(stream.network)
-        floor = importance_floor(network, penalty.precision)
-        strength = float(self.ewc_lambda)
-        if self.fisher_scale == "sum":
-            strength /= total_weight
-        return network, penalty.floored(floor, network.coordinates(weights)).scaled(strength)
-
-    def _consolidation(self):
-        return Consolidation(
-            self.penalty,
-            self.fisher_scale,
-            self.fisher_decay,
-            check_task_weights(self.task_weights),
-        )
-
-    def _solver(self, weights):
-        if self.solver == "sgd":
-            return SGD(
-                weights,
-                learning_rate_init=float(self.learning_rate_init),
-                learning_rate=self.learning_rate,
-                momentum=float(self.momentum),
-                nesterovs_momentum=self.nesterovs_momentum,
-                power_t=float(self.power_t),
-            )
-        return Adam(
-            weights,
-            learning_rate_init=float(self.learning_rate_init),
-            beta_1=float(self.beta_1),
-            beta_2=float(self.beta_2),
-            epsilon=float(self.epsilon),
-        )
-
-    def _epochs(self, warn, after_epoch):
-        return Epochs(
-            batch_size=self.batch_size,
-            max_iter=self.max_iter,
-            shuffle=self.shuffle,
-            tol=self.tol,
-            n_iter_no_change=self.n_iter_no_change,
-            verbose=self.verbose,
-            warn=warn,
-            after_epoch=after_epoch,
-        )
 
     # What was learned
 
@@ -885,7 +758,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _importances(self):
         check_is_fitted(self)
         stream = self._stream
-        return stream.network.split(stream.importances(self._consolidation()).numpy())
+        return stream.network.split(stream.importances(consolidation(self)).numpy())
 
     def penalty_value(self):
         """Compute (λ/2)·Ω at the present weights.

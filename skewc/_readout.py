@@ -54,13 +54,15 @@ class Discriminant:
         )
 
     def grow(self, growth: Growth) -> Discriminant:
-        """Admit new classes."""
+        """Admit new classes; while others have rows, these are as good as impossible."""
+        intercept = np.full(growth.network.sizes[-1], -np.inf if self.counts.any() else 0.0)
+        intercept[growth.columns] = self.intercept
         return replace(
             self,
             counts=growth.rows(self.counts[:, None])[:, 0],
             means=growth.rows(self.means),
             coef=growth.rows(self.coef.T).T,
-            intercept=growth.rows(self.intercept[:, None])[:, 0],
+            intercept=intercept.astype(self.intercept.dtype),
         )
 
     def add(self, rows: Rows) -> Discriminant:

@@ -11,8 +11,8 @@ PACKAGE = Path(skewc.__file__).parent
 # From the bottom to the top; a module may import only from those before it.
 LAYERS = [
     "_compat", "_rows", "_losses", "_network", "_penalties", "_objective", "_curvature",
-    "_memory", "_readout", "_solvers", "_training", "_stream", "_validation", "_callbacks",
-    "_classifier", "pipeline", "__init__",
+    "_memory", "_readout", "_solvers", "_training", "_stream", "_validation", "_learning",
+    "_callbacks", "_classifier", "pipeline", "__init__",
 ]  # fmt: skip
 # Mathematics that must not know what is above or beside it.
 APART = {

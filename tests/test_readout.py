@@ -215,3 +215,11 @@ def test_overflow_is_told_and_nothing_changes(rows):
     with pytest.raises(ValueError, match="overflow|non-finite"):
         clf.partial_fit(X * 1e200, y)
     assert pickle.dumps(clf) == before
+
+
+def test_a_new_class_not_yet_counted_is_never_predicted(rows):
+    X, y = rows
+    clf = EWCClassifier(**DISCRIMINANT).partial_fit(X[y < 2], y[y < 2], task_id=0)
+    expected = clf.predict_proba(X)
+    clf.partial_fit(X[y > 1], y[y > 1], task_id=1, consolidate=False)
+    np.testing.assert_array_equal(clf.predict_proba(X)[:, :2], expected)
