@@ -27,6 +27,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/kronecker_cost.py
 	$(BIN)/python benchmarks/thirty_tasks.py
 	$(BIN)/python benchmarks/forgetting.py
+	$(BIN)/python benchmarks/scenarios.py
 
 clean:
 	rm -rf $(VENV) .venv-oldest docs/_build docs/generated examples/figures build dist .pytest_cache .ruff_cache .coverage
