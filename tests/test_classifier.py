@@ -806,18 +806,37 @@ PLACES += [
     ]
     for n in calls
 ]
+PLACES += [
+    ("memory", where, name, n)
+    for where, name, calls in [
+        ("skewc._classifier", "herding_ranks", (1,)),
+        ("skewc._memory", "_balanced", (1, 2, 3)),
+        ("skewc._memory.Memory", "beside", (1,)),
+        ("skewc._memory.Memory", "join", (1,)),
+        ("skewc._readout.Discriminant", "grow", (1,)),
+        ("skewc._readout.Discriminant", "add", (1,)),
+        ("skewc._readout", "_shrinkage", (1,)),
+    ]
+    for n in calls
+]
+KINDS = {
+    "diagonal": {},
+    "kronecker": {"curvature": "kronecker"},
+    "memory": {
+        "memory_size": 10, "memory_selection": "herding",
+        "readout": "discriminant", "readout_features": 20,
+    },
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("curvature, where, name, n", PLACES)
+@pytest.mark.parametrize("kind, where, name, n", PLACES)
 @pytest.mark.parametrize("random_state", [0, "instance"])
-def test_an_interrupted_call_never_happened(
-    rng, monkeypatch, curvature, where, name, n, random_state
-):
+def test_an_interrupted_call_never_happened(rng, monkeypatch, kind, where, name, n, random_state):
     X, y = blobs(rng)
     X2, y2 = blobs(rng, classes=(0, 5))
     if random_state == "instance":
         random_state = np.random.RandomState(0)
-    clf = small(random_state=random_state, ewc_lambda=1.0, curvature=curvature)
+    clf = small(random_state=random_state, ewc_lambda=1.0, **KINDS[kind])
     clf.partial_fit(X, y, task_id="a")
     undisturbed = copy.deepcopy(clf)
     before = everything(clf)
