@@ -71,7 +71,7 @@ class Memory:
         memory, and again until it is `_REPLAYED` as long as `order` unless `each_once`.
         The weights are such that every class counts alike over one pass through `order`
         and the replay, as does every task within a class, and that their sum is that of
-        the rows in `order`.
+        the rows in `order`. Rows held out keep theirs.
         """
         n = len(self.codes)
         length = n if each_once else max(n, math.ceil(_REPLAYED * len(order)))
@@ -81,14 +81,15 @@ class Memory:
         weights = np.concatenate([own, self.weights])
         codes = np.concatenate([rows.labels.cpu().numpy()[:, 0], self.codes])
         tasks = np.concatenate([np.full(rows.n, task), self.tasks])
-        pairs, group = np.unique(np.stack([codes, tasks]), axis=1, return_inverse=True)
-        group = group.ravel()
         present = np.concatenate([order, rows.n + np.arange(n)])
-        totals = np.bincount(group[present], weights[present])
+        pairs, group = np.unique(np.stack([codes, tasks])[:, present], axis=1, return_inverse=True)
+        group = group.ravel()
         n_tasks = np.bincount(pairs[0])[pairs[0]]
-        share = own[order].sum() / len(np.unique(pairs[0])) / n_tasks / totals
-        times = np.bincount(replay, minlength=rows.n + n)
-        weights *= share[group] / np.maximum(times, 1)
+        share = own[order].sum() / len(np.unique(pairs[0])) / n_tasks
+        times = np.bincount(replay, minlength=rows.n + n)[present]
+        # A row's share of its group comes first: the rest could overflow.
+        totals = np.bincount(group, weights[present])
+        weights[present] = weights[present] / totals[group] * share[group] / np.maximum(times, 1)
         return rows.extend(self.X, self.codes, weights), replay
 
 
@@ -127,11 +128,12 @@ def herding_ranks(network: Network, weights: torch.Tensor, rows: Rows, size: int
 def _balanced(codes, tasks, ranks, size: int) -> np.ndarray:
     """Choose `size` rows, alike over classes and, in a class, over tasks; lowest ranks first.
 
-    The rows of a class take turns by task, and then the classes take turns.
+    The rows of a class take turns by task, and then the classes take turns. Of those whose
+    turn it is alike, the lowest ranks come first: no class or task has the others' rest.
     """
     of_task = _turns(np.stack([codes, tasks]), ranks)
-    of_class = _turns(codes[None], of_task, tasks)
-    return np.sort(np.lexsort((codes, of_class))[:size])
+    of_class = _turns(codes[None], of_task, ranks)
+    return np.sort(np.lexsort((ranks, of_class))[:size])
 
 
 def _turns(groups: np.ndarray, *keys: np.ndarray) -> np.ndarray:

@@ -54,15 +54,16 @@ class Discriminant:
         )
 
     def grow(self, growth: Growth) -> Discriminant:
-        """Admit new classes; while others have rows, these are as good as impossible."""
-        intercept = np.full(growth.network.sizes[-1], -np.inf if self.counts.any() else 0.0)
-        intercept[growth.columns] = self.intercept
+        """Admit new classes, impossible while only others have rows."""
+        intercept = growth.rows(self.intercept[:, None])[:, 0]
+        if self.counts.any():
+            intercept[growth.new_columns] = -np.inf
         return replace(
             self,
             counts=growth.rows(self.counts[:, None])[:, 0],
             means=growth.rows(self.means),
             coef=growth.rows(self.coef.T).T,
-            intercept=intercept.astype(self.intercept.dtype),
+            intercept=intercept,
         )
 
     def add(self, rows: Rows) -> Discriminant:
@@ -72,7 +73,7 @@ class Discriminant:
             for array in (self.counts, self.means, self.scatter)
         )
         projection = to_tensor(self.projection, rows.device)
-        for index in rows.chunks(np.arange(rows.n), len(self.scatter)):
+        for index in rows.chunks(np.arange(rows.n), max(self.means.shape)):
             labels, weights = rows.targets(index)
             features = _features(projection, rows.inputs(index))
             members = features.new_zeros(len(features), len(counts))
@@ -106,9 +107,15 @@ class Discriminant:
         """Compute what `scores` needs, with the covariance S/n shrunk towards σ²·I.
 
         σ² is the mean variance, by which all is divided first, so that nothing overflows.
+        It is at least what rounding makes of features that do not vary.
         """
         n, size, means = self.counts.sum(), len(self.scatter), self.means.astype(np.float64)
-        variance = float(np.trace(self.scatter, dtype=np.float64)) / (n * size) or 1.0
+        rounding = (
+            256 * np.finfo(self.scatter.dtype).eps * np.sqrt(self.counts / n)[:, None] * means
+        )
+        with np.errstate(over="ignore"):  # told below
+            least = np.sum(rounding**2)
+        variance = max(np.trace(self.scatter, dtype=np.float64) / n, least) / size or 1.0
         if not (np.isfinite(variance) and np.isfinite(self.scatter).all()):
             raise ValueError(
                 f"The features of readout='discriminant' overflow {self.scatter.dtype}. Scale "
@@ -118,9 +125,14 @@ class Discriminant:
         shrinkage = _shrinkage(covariance, n, self.scatter.dtype)
         covariance *= 1 - shrinkage
         covariance.flat[:: size + 1] += shrinkage
-        coef = linalg.solve(covariance, means.T / variance, assume_a="pos", overwrite_a=True)
+        factor = linalg.cho_factor(covariance, overwrite_a=True)
+        # Measured from the centre, a class is told by its distance and not by the features'
+        # size, by which scores would round.
+        centre = self.counts @ means / n
+        coef = linalg.cho_solve(factor, (means - centre).T / variance)
         with np.errstate(divide="ignore"):
-            intercept = np.log(self.counts / n) - 0.5 * np.einsum("kd,dk->k", means, coef)
+            prior = np.log(self.counts / n)
+        intercept = prior - 0.5 * np.einsum("kd,dk->k", means + centre, coef)
         dtype = self.coef.dtype
         return replace(self, coef=coef.astype(dtype), intercept=intercept.astype(dtype))
 
@@ -130,13 +142,14 @@ def _features(projection: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 def _shrinkage(covariance: np.ndarray, n: float, dtype) -> float:
-    """Return the share of the identity, given a covariance of mean variance one (or zero).
+    """Return the share of the identity, given a covariance of mean variance at most one.
 
     Chen et al. (2010) derive this "oracle approximating shrinkage" from the covariance and
-    the number of rows alone. It is at least what outweighs the rounding of a scatter.
+    the number of rows alone. It is at least what outweighs the rounding of a scatter, in
+    its dtype, and of a factorization, in float64.
     """
     size = len(covariance)
     squares = np.mean(covariance**2)
     excess = (n + 1) * (squares - 1 / size)
-    least = 16 * np.finfo(dtype).eps * size**0.5
+    least = 16 * max(np.finfo(dtype).eps * size**0.5, np.finfo(np.float64).eps * size)
     return float(np.clip((squares + 1) / excess, least, 1)) if excess > 0 else 1.0

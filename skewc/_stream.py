@@ -145,9 +145,9 @@ class Stream:
 
     @property
     def is_confusing(self) -> bool:
-        """Whether only the softmax tells apart classes that were never trained together."""
+        """Whether only the softmax tells apart classes that no task had together."""
         n_seen = self.seen.sum()
-        return self.memory is None and any(len(known) < n_seen for known in self.task_classes)
+        return self.memory is None and all(len(known) < n_seen for known in self.task_classes)
 
     @property
     def readout_parameters(self) -> dict:

@@ -127,6 +127,7 @@ def test_tasks_without_weight_or_without_an_id():
         *[{"solver": name} for name in SOLVERS],
         {"early_stopping": True, "max_iter": 10},
         {"curvature": "kronecker"},
+        {"memory_selection": "herding", "memory_size": 6},
     ],
     ids=lambda parameters: [*parameters.values()][0],
 )

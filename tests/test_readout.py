@@ -12,6 +12,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import train_test_split
 
 from skewc import EWCClassifier
+from skewc._readout import Discriminant
+from skewc._rows import Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
 QUICK = {"hidden_layer_sizes": (8,), "max_iter": 3, "random_state": 0}
@@ -168,6 +170,16 @@ def test_nothing_counted_yet_gives_even_odds_and_counted_classes_win(rows):
     np.testing.assert_allclose(clf.predict_proba(X).sum(axis=1), 1)
 
 
+def test_a_new_class_that_is_not_counted_is_impossible(rows):
+    X, y = rows
+    clf = in_tasks(EWCClassifier(**DISCRIMINANT), X, y, [1, 3])
+    part = np.isin(y, [0, 2])
+    expected = clf.predict_proba(X)
+    clf.partial_fit(X[part], y[part], task_id=1, consolidate=False)
+    np.testing.assert_array_equal(clf.predict_proba(X)[:, [0, 2]], 0)
+    np.testing.assert_allclose(clf.predict_proba(X)[:, [1, 3]], expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("n_per_class", [1, 2])
 def test_few_rows(rows, n_per_class):
     """With one row of each class there is no scatter: the nearest mean decides."""
@@ -217,9 +229,42 @@ def test_overflow_is_told_and_nothing_changes(rows):
     assert pickle.dumps(clf) == before
 
 
-def test_a_new_class_not_yet_counted_is_never_predicted(rows):
-    X, y = rows
-    clf = EWCClassifier(**DISCRIMINANT).partial_fit(X[y < 2], y[y < 2], task_id=0)
-    expected = clf.predict_proba(X)
-    clf.partial_fit(X[y > 1], y[y > 1], task_id=1, consolidate=False)
-    np.testing.assert_array_equal(clf.predict_proba(X)[:, :2], expected)
+def test_float32_copes_with_inputs_far_from_zero(rows):
+    X, y = rows[0] + 30, rows[1]
+    double = EWCClassifier(**DISCRIMINANT).partial_fit(X, y)
+    single = EWCClassifier(**DISCRIMINANT).partial_fit(X.astype(np.float32), y)
+    p = single.predict_proba(X.astype(np.float32))
+    np.testing.assert_allclose(p, double.predict_proba(X), atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("weight", [1e-30, 1.0, 1e12])
+@pytest.mark.parametrize("varies", [True, False])
+def test_features_that_hardly_vary(rng, dtype, weight, varies):
+    """Inputs along one line, or all alike, of next to no or of great weight."""
+    z = rng.normal(size=(200, 1)).astype(dtype)
+    X, y = np.repeat(z if varies else np.ones_like(z), 5, axis=1), (z[:, 0] > 0).astype(int)
+    clf = EWCClassifier(**{**DISCRIMINANT, "readout_features": 300})
+    clf.partial_fit(X, y, sample_weight=np.full(200, weight))
+    p = clf.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-6)
+    if varies:
+        assert clf.score(X, y) > 0.95
+    else:  # a row tells nothing, and the classes are of about the same size
+        assert (np.abs(p - 0.5) < 0.15).all()
+
+
+def test_many_classes_do_not_make_large_chunks(monkeypatch):
+    chunks, sizes = Rows.chunks, []
+
+    def spy(self, order, widest):
+        for index in chunks(self, order, widest):
+            sizes.append(len(index))
+            yield index
+
+    monkeypatch.setattr("skewc._rows._CHUNK_ELEMENTS", 5000)
+    monkeypatch.setattr(Rows, "chunks", spy)
+    rng = np.random.RandomState(0)
+    readout = Discriminant.begin(4, 3, 1000, rng, np.float64)
+    readout.add(Rows(rng.normal(size=(20, 4)), rng.randint(0, 1000, 20)))
+    assert sizes == [5, 5, 5, 5]
