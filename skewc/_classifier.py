@@ -156,9 +156,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         does every task within a class. The softmax then spans the memory's classes too.
         0 keeps no row.
 
-    memory_selection : {'random', 'herding'}, default='random'
-        Which rows to keep: a random sample; or those whose mean in the last hidden layer
-        is nearest to the mean of their class in the task [7]_.
+    memory_selection : {'herding', 'random'}, default='herding'
+        Which rows to keep: those whose mean in the last hidden layer is nearest to the
+        mean of their class in the task [7]_; or a random sample.
 
     readout : {'softmax', 'discriminant'}, default='softmax'
         What tells classes apart where no `task_id` is given when predicting. 'softmax':
@@ -446,7 +446,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         task_weights=None,
         active_classes="task",
         memory_size=0,
-        memory_selection="random",
+        memory_selection="herding",
         readout="softmax",
         readout_features=2000,
         solver="adam",

@@ -25,7 +25,7 @@ from skewc._training import _evenly_mixed
 def small(**parameters):
     defaults = {
         "hidden_layer_sizes": (6,), "activation": "tanh", "fisher_smoothing": 0.0,
-        "max_iter": 3, "memory_size": 9, "random_state": 0,
+        "max_iter": 3, "memory_size": 9, "memory_selection": "random", "random_state": 0,
     }  # fmt: skip
     return EWCClassifier(**{**defaults, **parameters})
 

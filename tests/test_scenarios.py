@@ -261,7 +261,7 @@ WAYS = {
     "softmax": {},
     "kronecker": {"curvature": "kronecker"},
     "lbfgs": {"solver": "lbfgs"},
-    "memory": {"memory_size": 12},
+    "memory": {"memory_size": 12, "memory_selection": "random"},
     "herding": {"memory_size": 3, "memory_selection": "herding", "solver": "sgd"},
     "readout": {"readout": "discriminant", "readout_features": 40},
     "all": {
