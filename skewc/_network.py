@@ -14,11 +14,14 @@ _ACTIVATE = {
     "tanh": torch.Tensor.tanh_,
     "relu": torch.Tensor.relu_,
 }
-# Derivatives written in the activation's own output h, so that no input need be kept.
-_DERIVATIVE = {
-    "logistic": lambda h: h * (1 - h),
-    "tanh": lambda h: 1 - h * h,
-    "relu": lambda h: h > 0,
+# Multiply δ, in place, by the derivative written in the activation's own output h, so that
+# no input need be kept. One operation each: small batches cost by their number.
+_aten = torch.ops.aten
+_BACKWARD = {
+    "identity": lambda d, h: d,
+    "logistic": lambda d, h: _aten.sigmoid_backward.grad_input(d, h, grad_input=d),
+    "tanh": lambda d, h: _aten.tanh_backward.grad_input(d, h, grad_input=d),
+    "relu": lambda d, h: _aten.threshold_backward.grad_input(d, h, 0, grad_input=d),
 }
 ACTIVATION_MODULES = {
     "identity": torch.nn.Identity,
@@ -137,9 +140,7 @@ class Network:
         for layer in reversed(range(len(coefs))):
             yield layer, activations[layer], delta
             if layer:
-                delta = delta @ coefs[layer].T
-                if self.activation != "identity":
-                    delta *= _DERIVATIVE[self.activation](activations[layer])
+                delta = _BACKWARD[self.activation](delta @ coefs[layer].T, activations[layer])
 
     @staticmethod
     def write_gradient(gradients, layer: int, a: torch.Tensor, d: torch.Tensor) -> None:
@@ -247,8 +248,7 @@ class RotatedNetwork:
                     delta = delta @ blocks[layer].T @ self.inputs[layer][:-1].T
                 else:
                     delta = delta @ turned[:-1].T
-                if self.network.activation != "identity":
-                    delta *= _DERIVATIVE[self.network.activation](h)
+                delta = _BACKWARD[self.network.activation](delta, h)
 
     def write_gradient(self, gradients, layer: int, kept, d: torch.Tensor) -> None:
         """Reduce what `backpropagate` yields to the gradient of its layer, in place."""
