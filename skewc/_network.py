@@ -143,15 +143,14 @@ class Network:
                 delta = _BACKWARD[self.activation](delta @ coefs[layer].T, activations[layer])
 
     @staticmethod
-    def write_gradient(gradients, layer: int, a: torch.Tensor, d: torch.Tensor) -> None:
-        """Reduce a pair of `backpropagate` to the gradient of its layer, in place."""
-        coefs, intercepts = gradients
-        torch.mm(a.T, d, out=coefs[layer])
-        torch.sum(d, dim=0, out=intercepts[layer])
+    def write_gradient(gradients, layers, alpha: float, layer: int, a, d: torch.Tensor) -> None:
+        """Reduce a pair of `backpropagate` to the gradient of its layer, in place.
 
-    def add_coefs_(self, vector: torch.Tensor, weights: torch.Tensor, alpha: float) -> None:
-        """Add alpha times the coefficients, and no intercepts, to `vector`."""
-        vector[: self.n_coefs].add_(weights[: self.n_coefs], alpha=alpha)
+        alpha times the layer's coefficients, and no intercepts, come on top.
+        """
+        coefs, intercepts = gradients
+        torch.addmm(layers[0][layer], a.T, d, beta=alpha, out=coefs[layer])
+        torch.sum(d, dim=0, out=intercepts[layer])
 
     def squared_norm(self, weights: torch.Tensor) -> float:
         """Return ‖W‖², the coefficients' sum of squares."""
@@ -250,32 +249,25 @@ class RotatedNetwork:
                     delta = delta @ turned[:-1].T
                 delta = _BACKWARD[self.network.activation](delta, h)
 
-    def write_gradient(self, gradients, layer: int, kept, d: torch.Tensor) -> None:
-        """Reduce what `backpropagate` yields to the gradient of its layer, in place."""
+    def write_gradient(self, gradients, layers, alpha: float, layer: int, kept, d) -> None:
+        """Reduce what `backpropagate` yields to the gradient of its layer, in place.
+
+        alpha times the layer's coefficients, and no intercepts, come on top.
+        """
         h, rotated, _ = kept
+        block, gradient, u = layers[0][layer], gradients[0][layer], self.inputs[layer]
         if rotated is not None:
-            torch.mm(rotated.T, d, out=gradients[0][layer])
+            torch.addmm(block, rotated.T, d, beta=alpha, out=gradient)
         else:
             plain = torch.cat([h.T @ d, d.sum(dim=0, keepdim=True)])
-            torch.mm(self.inputs[layer].T, plain, out=gradients[0][layer])
-
-    def add_coefs_(self, vector: torch.Tensor, weights: torch.Tensor, alpha: float) -> None:
-        """Add alpha times the coefficients, and no intercepts, to `vector`."""
-        vector.add_(weights, alpha=alpha)
-        for part, last, intercept in zip(*self.split(vector), *self._last(weights), strict=True):
-            part.addr_(last, intercept, alpha=-alpha)
+            torch.addmm(block, u.T, plain, beta=alpha, out=gradient)
+        gradient.addr_(u[-1], u[-1] @ block, alpha=-alpha)
 
     def squared_norm(self, weights: torch.Tensor) -> float:
         """Return ‖W‖², the coefficients' sum of squares."""
-        intercepts = self._last(weights)[1]
+        (blocks,) = self.split(weights)
+        intercepts = [u[-1] @ block for u, block in zip(self.inputs, blocks, strict=True)]
         return float(torch.dot(weights, weights)) - sum(float(b.dot(b)) for b in intercepts)
-
-    def _last(self, weights):
-        """For each layer, the last row of U, and the intercepts rotated by V."""
-        lasts = [u[-1] for u in self.inputs]
-        return lasts, [
-            last @ block for last, block in zip(lasts, *self.split(weights), strict=True)
-        ]
 
 
 @dataclass(frozen=True)
