@@ -31,7 +31,7 @@ def nll_and_delta(logits, labels, weights, mask) -> tuple[torch.Tensor, torch.Te
     log_p = log_softmax(logits, mask)
     nll = log_p.gather(1, labels)
     delta = log_p.exp_()
-    delta.scatter_add_(1, labels, torch.full_like(nll, -1.0))
+    delta.scatter_(1, labels, -1.0, reduce="add")
     if weights is not None:
         nll *= weights
         delta *= weights
