@@ -17,7 +17,7 @@ _ACTIVATE = {
 # Multiply δ, in place, by the derivative written in the activation's own output h, so that
 # no input need be kept. One operation each: small batches cost by their number.
 _aten = torch.ops.aten
-_BACKWARD = {
+BACKWARD = {
     "identity": lambda d, h: d,
     "logistic": lambda d, h: _aten.sigmoid_backward.grad_input(d, h, grad_input=d),
     "tanh": lambda d, h: _aten.tanh_backward.grad_input(d, h, grad_input=d),
@@ -140,7 +140,7 @@ class Network:
         for layer in reversed(range(len(coefs))):
             yield layer, activations[layer], delta
             if layer:
-                delta = _BACKWARD[self.activation](delta @ coefs[layer].T, activations[layer])
+                delta = BACKWARD[self.activation](delta @ coefs[layer].T, activations[layer])
 
     @staticmethod
     def write_gradient(gradients, layers, alpha: float, layer: int, a, d: torch.Tensor) -> None:
@@ -247,7 +247,7 @@ class RotatedNetwork:
                     delta = delta @ blocks[layer].T @ self.inputs[layer][:-1].T
                 else:
                     delta = delta @ turned[:-1].T
-                delta = _BACKWARD[self.network.activation](delta, h)
+                delta = BACKWARD[self.network.activation](delta, h)
 
     def write_gradient(self, gradients, layers, alpha: float, layer: int, kept, d) -> None:
         """Reduce what `backpropagate` yields to the gradient of its layer, in place.
