@@ -1,6 +1,7 @@
 """What users pick instead of skewc, as ``speed.py`` runs it; no peer is imported unless run."""
 
 import copy
+import importlib
 from time import perf_counter
 
 import numpy as np
@@ -73,7 +74,7 @@ def rows_one_by_one(kind, model, x, y):
         log_p = torch.log_softmax(model(row), dim=0)
         for c in range(len(log_p)) if kind == "exact" else [label]:
             gradients = torch.autograd.grad(log_p[c], parameters, retain_graph=kind == "exact")
-            weight = float(log_p[c].exp()) if kind == "exact" else 1.0
+            weight = float(log_p[c].detach().exp()) if kind == "exact" else 1.0
             for total, gradient in zip(sums, gradients, strict=True):
                 total.addcmul_(gradient, gradient, value=weight)
     return sums
@@ -92,11 +93,12 @@ def curvlinops_diagonal(kind, model, x, y, n_products=10):
     return [part.reshape(p.shape) for part, p in zip(parts, parameters, strict=True)]
 
 
-def laplace_diagonal(kind, model, x, y):
-    """Fit laplace-torch's DiagLaplace by the fastest of its exact backends."""
+def laplace_diagonal(kind, model, x, y, backend="backpack.BackPackGGN"):
+    """Fit laplace-torch's DiagLaplace; its backend for curvlinops takes minutes."""
     from laplace import Laplace
-    from laplace.curvature import BackPackGGN
 
+    module, name = backend.split(".")
+    backend = getattr(importlib.import_module(f"laplace.curvature.{module}"), name)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(x))
     model = copy.deepcopy(model)
     fitted = Laplace(
@@ -104,7 +106,7 @@ def laplace_diagonal(kind, model, x, y):
         "classification",
         subset_of_weights="all",
         hessian_structure="diag",
-        backend=BackPackGGN,
+        backend=backend,
     )
     fitted.fit(loader)
     parts = fitted.H.split([p.numel() for p in model.parameters()])

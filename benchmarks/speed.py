@@ -21,6 +21,7 @@ import platform
 import sys
 import warnings
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from time import perf_counter
 
@@ -226,17 +227,21 @@ def fishers(table, n=2000):
         if kind == "exact":
             peers = [
                 ("BackPACK DiagGGNExact", "backpack", 1.5, backpack_diagonal),
-                ("autograd, row by row (100 rows timed)", None, 30, rows_one_by_one, 100),
+                ("autograd, row by row (20 rows timed)", None, 30, rows_one_by_one, 20),
                 (
                     "curvlinops hutchinson_diag of GGNLinearOperator, 10 products",
                     *("curvlinops", 1.5, curvlinops_diagonal, n, False),
                 ),
                 ("laplace-torch DiagLaplace, BackPackGGN", "laplace", 1.5, laplace_diagonal),
+                (
+                    "laplace-torch DiagLaplace, AsdlGGN",
+                    *("asdl", 1.5, partial(laplace_diagonal, backend="asdl.AsdlGGN")),
+                ),
             ]
         else:
             peers = [
                 ("BackPACK SumGradSquared", "backpack", 1.5, backpack_diagonal),
-                ("autograd, row by row", None, 10, rows_one_by_one),
+                ("autograd, row by row (200 rows timed)", None, 10, rows_one_by_one, 200),
                 ("Avalanche, batch size 1", "avalanche", 20, avalanche_importance),
             ]
         peers = [peer(kind, *p) for p in peers]
