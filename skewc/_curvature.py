@@ -107,14 +107,18 @@ def measure_importance(
     sums = [weights.new_zeros(shape) for shape in importance_shapes(curvature, network)]
     add = _squares(network, sums) if curvature == "diagonal" else _factors(network, sums)
     coefs, intercepts = network.split(weights)
-    in_closed_form = curvature == "diagonal" and fisher == "exact" and len(coefs) <= 2
+    diagonal_exact = curvature == "diagonal" and fisher == "exact"
     n_active = network.sizes[-1] if mask is None else int((mask == 0).sum())
-    vectors_per_row = n_active if fisher == "exact" and not in_closed_form else 1
-    for index in rows.chunks(order, vectors_per_row * max(network.sizes[1:])):
+    widest = max(network.sizes[1:])
+    if diagonal_exact and len(coefs) > 2:
+        widest = max(n_active * max(network.sizes[1:-1]), network.sizes[-1])
+    elif fisher == "exact" and not diagonal_exact:
+        widest *= n_active
+    for index in rows.chunks(order, widest):
         labels, row_weights = rows.targets(index)
         activations = network.forward(coefs, intercepts, rows.inputs(index))
-        if in_closed_form:
-            pairs = _vector_for_all(network, coefs, activations, mask, smoothing)
+        if diagonal_exact:
+            pairs = _exact_pairs(network, coefs, activations, mask, smoothing)
         else:
             draws = None if uniforms is None else uniforms[index]
             delta = fisher_vectors(fisher, activations[-1], labels, mask, draws, smoothing)
@@ -126,17 +130,26 @@ def measure_importance(
     return [total.mul_(scale) for total in sums]
 
 
-def _vector_for_all(network, coefs, activations, mask, smoothing) -> Iterator[tuple]:
-    """Yield (layer, input, √Σ_c δ_c²), last layer first, of a network of at most two layers.
+def _exact_pairs(network, coefs, activations, mask, smoothing) -> Iterator[tuple]:
+    """Yield (layer, input, δ) of the exact diagonal, last layer first.
 
-    That one vector has the exact Fisher's squares, at a cost that does not grow with the
-    number of classes, but for the products with the output layer.
+    One vector, √Σ_c δ_c², stands for those of all classes at the logits and, with one
+    hidden layer, below. From there on down, deeper networks need one for each class.
     """
     p, q = label_distributions(activations[-1], mask, smoothing)
     yield len(coefs) - 1, activations[-2], summed_squares(p, q).sqrt_()[None]
+    if len(coefs) == 1:
+        return
     if len(coefs) == 2:
-        d = summed_squares_through(p, q, coefs[1]).sqrt_()
-        yield 0, activations[0], BACKWARD[network.activation](d, activations[1])[None]
+        d = summed_squares_through(p, q, coefs[-1]).sqrt_()[None]
+    else:
+        active = slice(None) if mask is None else mask == 0
+        # (p - e_c)·Wᵀ, without a product for each class.
+        w = coefs[-1].T[active].contiguous()
+        d = p @ coefs[-1].T - w[:, None, :]
+        d *= q[:, active].sqrt().T.contiguous()[:, :, None]
+    d = BACKWARD[network.activation](d, activations[-2])
+    yield from network.backpropagate(coefs[:-1], activations[:-1], d)
 
 
 def _squares(network: Network, sums):
