@@ -21,6 +21,8 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 bench: $(STAMP)
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/default_lambda.py
 	$(BIN)/python benchmarks/two_task_optimum.py
 	$(BIN)/python benchmarks/silent_units.py

@@ -5,6 +5,10 @@ dataset-fashion-mnist``); streams that need it are left out, and named as left o
 is missing.
 """
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +36,31 @@ def write(name, text):
     print(text)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+
+
+def peak_memory(work):
+    """Bytes by which a call raises the resident memory at its peak (Linux)."""
+
+    def status(field):
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak starts anew
+    before = status("VmRSS")
+    work()
+    return status("VmHWM") - before
+
+
+def in_process(module, function, *arguments):
+    """Return what a benchmark's function returns in a process of its own."""
+    code = f"import json, {module}; print(json.dumps({module}.{function}(*{arguments})))"
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent)])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True
+    )
+    return json.loads(found.stdout.splitlines()[-1])
 
 
 def permuted_digits(n_tasks, seed):

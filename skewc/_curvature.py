@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
-from skewc._losses import fisher_vectors
-from skewc._network import Growth, Network
+from skewc._losses import (
+    fisher_vectors,
+    label_distributions,
+    summed_squares,
+    summed_squares_through,
+)
+from skewc._network import BACKWARD, Growth, Network
 from skewc._rows import Rows, to_tensor
 
 # Share of its input's mean importance below which no weight into a hidden unit is held.
@@ -81,8 +87,9 @@ def measure_importance(
 
     For a linear layer with inputs a (n, in) and vectors δ (n, out), the squared per-row
     gradients sum to (a²)ᵀ(δ²), so no gradient of a single row is ever formed and no
-    batch enters the definition. The Kronecker factors are Σ s·aaᵀ, with a trailing 1 for
-    the intercept, and Σ s·δδᵀ.
+    batch enters the definition. The exact diagonal of up to one hidden layer does not form
+    vectors of single classes either. The Kronecker factors are Σ s·aaᵀ, with a trailing 1
+    for the intercept, and Σ s·δδᵀ.
 
     With `n_samples`, that many rows are drawn without replacement and their sum is
     scaled up by n / n_samples, which keeps it unbiased.
@@ -100,18 +107,49 @@ def measure_importance(
     sums = [weights.new_zeros(shape) for shape in importance_shapes(curvature, network)]
     add = _squares(network, sums) if curvature == "diagonal" else _factors(network, sums)
     coefs, intercepts = network.split(weights)
+    diagonal_exact = curvature == "diagonal" and fisher == "exact"
     n_active = network.sizes[-1] if mask is None else int((mask == 0).sum())
-    vectors_per_row = n_active if fisher == "exact" else 1
-    for index in rows.chunks(order, vectors_per_row * max(network.sizes[1:])):
+    widest = max(network.sizes[1:])
+    if diagonal_exact and len(coefs) > 2:
+        widest = max(n_active * max(network.sizes[1:-1]), network.sizes[-1])
+    elif fisher == "exact" and not diagonal_exact:
+        widest *= n_active
+    for index in rows.chunks(order, widest):
         labels, row_weights = rows.targets(index)
         activations = network.forward(coefs, intercepts, rows.inputs(index))
-        draws = None if uniforms is None else uniforms[index]
-        delta = fisher_vectors(fisher, activations[-1], labels, mask, draws, smoothing)
-        for layer, a, d in network.backpropagate(coefs, activations, delta):
+        if diagonal_exact:
+            pairs = _exact_pairs(network, coefs, activations, mask, smoothing)
+        else:
+            draws = None if uniforms is None else uniforms[index]
+            delta = fisher_vectors(fisher, activations[-1], labels, mask, draws, smoothing)
+            pairs = network.backpropagate(coefs, activations, delta)
+        for layer, a, d in pairs:
             add(layer, a, d, row_weights)
     for total in sums if curvature == "kronecker" else ():
         total.copy_(total.triu() + total.triu(1).T)
     return [total.mul_(scale) for total in sums]
+
+
+def _exact_pairs(network, coefs, activations, mask, smoothing) -> Iterator[tuple]:
+    """Yield (layer, input, δ) of the exact diagonal, last layer first.
+
+    One vector, √Σ_c δ_c², stands for those of all classes at the logits and, with one
+    hidden layer, below. From there on down, deeper networks need one for each class.
+    """
+    p, q = label_distributions(activations[-1], mask, smoothing)
+    yield len(coefs) - 1, activations[-2], summed_squares(p, q).sqrt_()[None]
+    if len(coefs) == 1:
+        return
+    if len(coefs) == 2:
+        d = summed_squares_through(p, q, coefs[-1]).sqrt_()[None]
+    else:
+        active = slice(None) if mask is None else mask == 0
+        # (p - e_c)·Wᵀ, without a product for each class.
+        w = coefs[-1].T[active].contiguous()
+        d = p @ coefs[-1].T - w[:, None, :]
+        d *= q[:, active].sqrt().T.contiguous()[:, :, None]
+    d = BACKWARD[network.activation](d, activations[-2])
+    yield from network.backpropagate(coefs[:-1], activations[:-1], d)
 
 
 def _squares(network: Network, sums):

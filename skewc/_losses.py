@@ -31,11 +31,23 @@ def nll_and_delta(logits, labels, weights, mask) -> tuple[torch.Tensor, torch.Te
     log_p = log_softmax(logits, mask)
     nll = log_p.gather(1, labels)
     delta = log_p.exp_()
-    delta.scatter_add_(1, labels, torch.full_like(nll, -1.0))
+    delta.scatter_(1, labels, -1.0, reduce="add")
     if weights is not None:
         nll *= weights
         delta *= weights
     return nll.sum().neg_(), delta
+
+
+def label_distributions(logits, mask, smoothing) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return p, and (1 - smoothing)·p + smoothing·(uniform over the active), both (n, K).
+
+    The exact and the sampled Fisher take the labels from the second.
+    """
+    p = log_softmax(logits, mask).exp_()
+    if smoothing == 0:
+        return p, p
+    active = torch.ones_like(p[0]) if mask is None else (mask == 0).to(p)
+    return p, torch.lerp(p, active / active.sum(), smoothing)
 
 
 def fisher_vectors(kind: str, logits, labels, mask, uniforms, smoothing=0.0) -> torch.Tensor:
@@ -44,18 +56,42 @@ def fisher_vectors(kind: str, logits, labels, mask, uniforms, smoothing=0.0) -> 
     Returns (C, n, K): C is the number of active classes for ``"exact"``, the expectation
     over the model's own labels, and 1 for ``"sample"`` (a label drawn by inverting the
     distribution function at `uniforms`, of shape (n, 1)) and for ``"empirical"`` (the
-    row's own label). The first two take the labels from
-    (1 - smoothing)·p + smoothing·(uniform over the active). `mask` is (K,).
+    row's own label). `mask` is (K,).
     """
-    p = log_softmax(logits, mask).exp_()
-    active = torch.ones_like(p[0], dtype=torch.bool) if mask is None else mask == 0
-    q = p if smoothing == 0 else torch.lerp(p, active.to(p) / active.sum(), smoothing)
+    p, q = label_distributions(logits, mask, smoothing)
     if kind == "exact":
+        active = torch.ones_like(p[0], dtype=torch.bool) if mask is None else mask == 0
         one_hot = torch.eye(p.shape[1], dtype=p.dtype, device=p.device)
         return q[:, active].sqrt().T[:, :, None] * (p - one_hot[active][:, None, :])
     if kind == "sample":
         labels = _draw(q, uniforms)
     return p.scatter_add(1, labels, torch.full_like(p[:, :1], -1.0))[None]
+
+
+def summed_squares(p, q) -> torch.Tensor:
+    """Σ_c q_c·(p - e_c)², of shape (n, K)."""
+    # 1 - q would cancel for the likeliest class, where the network is sure of itself.
+    likeliest = q.argmax(dim=1, keepdim=True)
+    others = q.scatter(1, likeliest, 0.0).sum(dim=1, keepdim=True)
+    others = (1 - q).scatter_(1, likeliest, others)
+    return q * (1 - p).square() + others * p.square()
+
+
+def summed_squares_through(p, q, coef) -> torch.Tensor:
+    """Σ_c q_c·((p - e_c)·Wᵀ)², of shape (n, H), for W of shape (H, K), without a loop over c.
+
+    In each row that is the mean over c of (u - w_c)², u = Σ p_c·w_c. Multiplied out, it
+    would cancel where the network is sure of itself. So all w are first taken relative to
+    that of the row's likeliest class, m: no term is then more than about 1/p_m <= K times
+    the result.
+    """
+    squares, likeliest = p.new_empty(len(p), len(coef)), p.argmax(dim=1)
+    for m in likeliest.unique():
+        rows = (likeliest == m).nonzero()[:, 0]
+        w, p_m, q_m = coef - coef[:, m, None], p[rows], q[rows]
+        u = p_m @ w.T
+        squares[rows] = q_m @ w.square().T - u * (2 * (q_m @ w.T) - u)
+    return squares
 
 
 def _draw(p: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:

@@ -14,11 +14,14 @@ _ACTIVATE = {
     "tanh": torch.Tensor.tanh_,
     "relu": torch.Tensor.relu_,
 }
-# Derivatives written in the activation's own output h, so that no input need be kept.
-_DERIVATIVE = {
-    "logistic": lambda h: h * (1 - h),
-    "tanh": lambda h: 1 - h * h,
-    "relu": lambda h: h > 0,
+# Multiply δ, in place, by the derivative written in the activation's own output h, so that
+# no input need be kept. One operation each: small batches cost by their number.
+_aten = torch.ops.aten
+BACKWARD = {
+    "identity": lambda d, h: d,
+    "logistic": lambda d, h: _aten.sigmoid_backward.grad_input(d, h, grad_input=d),
+    "tanh": lambda d, h: _aten.tanh_backward.grad_input(d, h, grad_input=d),
+    "relu": lambda d, h: _aten.threshold_backward.grad_input(d, h, 0, grad_input=d),
 }
 ACTIVATION_MODULES = {
     "identity": torch.nn.Identity,
@@ -137,20 +140,17 @@ class Network:
         for layer in reversed(range(len(coefs))):
             yield layer, activations[layer], delta
             if layer:
-                delta = delta @ coefs[layer].T
-                if self.activation != "identity":
-                    delta *= _DERIVATIVE[self.activation](activations[layer])
+                delta = BACKWARD[self.activation](delta @ coefs[layer].T, activations[layer])
 
     @staticmethod
-    def write_gradient(gradients, layer: int, a: torch.Tensor, d: torch.Tensor) -> None:
-        """Reduce a pair of `backpropagate` to the gradient of its layer, in place."""
-        coefs, intercepts = gradients
-        torch.mm(a.T, d, out=coefs[layer])
-        torch.sum(d, dim=0, out=intercepts[layer])
+    def write_gradient(gradients, layers, alpha: float, layer: int, a, d: torch.Tensor) -> None:
+        """Reduce a pair of `backpropagate` to the gradient of its layer, in place.
 
-    def add_coefs_(self, vector: torch.Tensor, weights: torch.Tensor, alpha: float) -> None:
-        """Add alpha times the coefficients, and no intercepts, to `vector`."""
-        vector[: self.n_coefs].add_(weights[: self.n_coefs], alpha=alpha)
+        alpha times the layer's coefficients, and no intercepts, come on top.
+        """
+        coefs, intercepts = gradients
+        torch.addmm(layers[0][layer], a.T, d, beta=alpha, out=coefs[layer])
+        torch.sum(d, dim=0, out=intercepts[layer])
 
     def squared_norm(self, weights: torch.Tensor) -> float:
         """Return ‖W‖², the coefficients' sum of squares."""
@@ -247,35 +247,27 @@ class RotatedNetwork:
                     delta = delta @ blocks[layer].T @ self.inputs[layer][:-1].T
                 else:
                     delta = delta @ turned[:-1].T
-                if self.network.activation != "identity":
-                    delta *= _DERIVATIVE[self.network.activation](h)
+                delta = BACKWARD[self.network.activation](delta, h)
 
-    def write_gradient(self, gradients, layer: int, kept, d: torch.Tensor) -> None:
-        """Reduce what `backpropagate` yields to the gradient of its layer, in place."""
+    def write_gradient(self, gradients, layers, alpha: float, layer: int, kept, d) -> None:
+        """Reduce what `backpropagate` yields to the gradient of its layer, in place.
+
+        alpha times the layer's coefficients, and no intercepts, come on top.
+        """
         h, rotated, _ = kept
+        block, gradient, u = layers[0][layer], gradients[0][layer], self.inputs[layer]
         if rotated is not None:
-            torch.mm(rotated.T, d, out=gradients[0][layer])
+            torch.addmm(block, rotated.T, d, beta=alpha, out=gradient)
         else:
             plain = torch.cat([h.T @ d, d.sum(dim=0, keepdim=True)])
-            torch.mm(self.inputs[layer].T, plain, out=gradients[0][layer])
-
-    def add_coefs_(self, vector: torch.Tensor, weights: torch.Tensor, alpha: float) -> None:
-        """Add alpha times the coefficients, and no intercepts, to `vector`."""
-        vector.add_(weights, alpha=alpha)
-        for part, last, intercept in zip(*self.split(vector), *self._last(weights), strict=True):
-            part.addr_(last, intercept, alpha=-alpha)
+            torch.addmm(block, u.T, plain, beta=alpha, out=gradient)
+        gradient.addr_(u[-1], u[-1] @ block, alpha=-alpha)
 
     def squared_norm(self, weights: torch.Tensor) -> float:
         """Return ‖W‖², the coefficients' sum of squares."""
-        intercepts = self._last(weights)[1]
+        (blocks,) = self.split(weights)
+        intercepts = [u[-1] @ block for u, block in zip(self.inputs, blocks, strict=True)]
         return float(torch.dot(weights, weights)) - sum(float(b.dot(b)) for b in intercepts)
-
-    def _last(self, weights):
-        """For each layer, the last row of U, and the intercepts rotated by V."""
-        lasts = [u[-1] for u in self.inputs]
-        return lasts, [
-            last @ block for last, block in zip(lasts, *self.split(weights), strict=True)
-        ]
 
 
 @dataclass(frozen=True)

@@ -47,18 +47,17 @@ class Objective:
 
     def batch(self, index: torch.Tensor) -> torch.Tensor:
         """Write an unbiased estimate of ∇L to `gradient`; return Σ s·NLL of the batch."""
-        nll = self._data_term(index, len(self.order) / (len(index) * self.total_weight))
-        self.network.add_coefs_(self.gradient, self.weights, self._l2)
-        return nll
+        scale = len(self.order) / (len(index) * self.total_weight)
+        return self._write_gradient(index, scale, self._l2)
 
     def full(self) -> float:
         """Write ∇L over all rows to `gradient` and return L."""
-        total, nll = torch.zeros_like(self.gradient), 0.0
+        total, nll, l2 = torch.zeros_like(self.gradient), 0.0, self._l2
         for index in self.rows.chunks(self.order, max(self.network.sizes)):
-            nll += float(self._data_term(index, 1 / self.total_weight))
+            nll += float(self._write_gradient(index, 1 / self.total_weight, l2))
             total += self.gradient
+            l2 = 0.0
         self.gradient.copy_(total)
-        self.network.add_coefs_(self.gradient, self.weights, self._l2)
         return nll / self.total_weight + self.l2_value()
 
     def l2_value(self) -> float:
@@ -77,13 +76,13 @@ class Objective:
             hits += float((hit if weights is None else hit * weights).sum())
         return hits / self.rows.total_weight(order)
 
-    def _data_term(self, index: torch.Tensor, scale: float) -> torch.Tensor:
-        """Write scale·Σ s·∇NLL to `gradient`; return Σ s·NLL."""
+    def _write_gradient(self, index: torch.Tensor, scale: float, l2: float) -> torch.Tensor:
+        """Write scale·Σ s·∇NLL + l2·W to `gradient`; return Σ s·NLL."""
         labels, weights = self.rows.targets(index)
         x = self.rows.inputs(index)
         activations = self.network.forward(*self._layers, x)
         nll, delta = nll_and_delta(activations[-1], labels, weights, self._mask)
         delta *= scale
         for layer, a, d in self.network.backpropagate(self._layers[0], activations, delta):
-            self.network.write_gradient(self._gradients, layer, a, d)
+            self.network.write_gradient(self._gradients, self._layers, l2, layer, a, d)
         return nll

@@ -60,13 +60,15 @@ class DiagonalPenalty:
         """∇(Ω/2) = P∘(w - a)."""
         return self.precision * (weights - self.anchor)
 
-    def prox_(self, weights: torch.Tensor, inverse_step: torch.Tensor | float) -> None:
+    def prox_(self, weights, inverse_step: torch.Tensor | float, scale=1.0, buffer=None) -> None:
         """Move w, in place, to the minimiser of Ω(u)/2 + Σ_i (u_i - w_i)²/(2·η_i).
 
-        With η the step and `inverse_step` 1/η, that is w + (a - w)·P/(P + 1/η): the
-        implicit gradient step, which no precision can make overshoot.
+        With η the step and scale·`inverse_step` 1/η, that is w + (a - w)·P/(P + 1/η): the
+        implicit gradient step, which no precision can make overshoot. `buffer`, if given,
+        is overwritten, and may be `inverse_step`.
         """
-        weights.lerp_(self.anchor, self.precision / (self.precision + inverse_step))
+        total = torch.add(self.precision, inverse_step, alpha=scale, out=buffer)
+        weights.lerp_(self.anchor, torch.div(self.precision, total, out=total))
 
     def diagonal_in(self, network: Network) -> tuple[Network, DiagonalPenalty]:
         """Return coordinates in which the penalty is diagonal, and it in them."""

@@ -107,9 +107,8 @@ class Adam:
         )  # fmt: skip
         if penalty is not None:
             # 1/η of each coordinate, without the correction of the mean.
-            torch.sqrt(self.variance, out=self._buffer)
-            self._buffer.add_(self._epsilon).mul_(1 / (correction * self._rate))
-            penalty.prox_(weights, self._buffer)
+            inverse_step = torch.sqrt(self.variance, out=self._buffer).add_(self._epsilon)
+            penalty.prox_(weights, inverse_step, 1 / (correction * self._rate), self._buffer)
 
     def end_epoch(self, n_rows_seen: int) -> None:
         """Adam's learning rate has no schedule."""

@@ -192,11 +192,11 @@ def _evenly_mixed(parts: list[np.ndarray]) -> np.ndarray:
 
 def _epoch(objective, penalty, solver, index: torch.Tensor, batch_size: int) -> float:
     """Pass once over the rows; return the mean over them of s·NLL as they were met."""
-    nll = torch.zeros((), dtype=torch.float64, device=index.device)
-    for start in range(0, len(index), batch_size):
-        nll += objective.batch(index[start : start + batch_size])
+    nll = []
+    for batch in index.split(batch_size):
+        nll.append(objective.batch(batch))
         solver.step(objective.weights, objective.gradient, penalty)
-    return float(nll) / objective.total_weight
+    return float(torch.stack(nll).sum(dtype=torch.float64)) / objective.total_weight
 
 
 def _regularized(nll: float, objective: Objective, penalty: DiagonalPenalty | None) -> float:

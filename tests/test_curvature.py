@@ -42,6 +42,28 @@ def test_equals_a_loop_over_rows_with_autograd(rng, problem, fisher, active):
     assert_allclose(actual, expected, rtol=1e-9, atol=1e-16)
 
 
+@pytest.mark.parametrize("sizes", [(4, 3), (4, 6, 3), (4, 6, 5, 3)])
+@pytest.mark.parametrize("activation", ["identity", "logistic", "tanh", "relu"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("active", [None, [True, False, True]])
+def test_the_exact_fisher_of_any_depth(rng, sizes, activation, smoothing, active):
+    network = Network(sizes, activation)
+    weights = torch.from_numpy(network.initialise(rng, np.float64))
+    X, classes = rng.normal(size=(9, 4)), [0, 1, 2] if active is None else [0, 2]
+    log_p = reference.log_proba(weights, sizes, activation, torch.from_numpy(X), active)
+    expected = 0
+    for row, p in zip(X, log_p.exp(), strict=True):
+        for c in classes:
+            w = weights.clone().requires_grad_()
+            one = reference.log_proba(w, sizes, activation, torch.from_numpy(row[None]), active)
+            (gradient,) = torch.autograd.grad(one[0, c], w)
+            share = (1 - smoothing) * p[c] + smoothing / len(classes)
+            expected += share * gradient**2
+    mask = None if active is None else class_mask(np.array(active), weights)
+    actual = importance(network, weights, X, np.zeros(9, int), mask=mask, smoothing=smoothing)
+    assert_allclose(actual, expected, rtol=1e-9, atol=1e-16)
+
+
 def test_sampled_converges_to_exact(problem):
     network, weights, X, y = problem
     exact = importance(network, weights, X, y)
@@ -75,7 +97,8 @@ def test_memory_is_bounded_by_the_vectors_sent_back(problem, fisher, vectors, mo
     monkeypatch.setattr(Network, "backpropagate", spy)
     monkeypatch.setattr(skewc._rows, "_CHUNK_ELEMENTS", 6 * 12)  # 12 vectors of the widest layer
     importance(network, weights, X, np.where(y == 1, 2, y), mask=mask, fisher=fisher)
-    assert sent == [(vectors, 12 // vectors, 3)] * vectors
+    width = 5 if fisher == "exact" else 3  # one vector stands for all classes at the logits
+    assert sent == [(vectors, 12 // vectors, width)] * vectors
 
 
 def test_chunks_do_not_change_what_is_sampled(problem, monkeypatch):

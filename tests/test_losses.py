@@ -4,7 +4,14 @@ import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skewc._losses import class_mask, fisher_vectors, nll_and_delta
+from skewc._losses import (
+    class_mask,
+    fisher_vectors,
+    label_distributions,
+    nll_and_delta,
+    summed_squares,
+    summed_squares_through,
+)
 
 ACTIVE = np.array([True, False, True, True])
 
@@ -94,3 +101,16 @@ def test_reference_masks_like_the_library(rows):
     log_p = reference.log_proba(flat, (4, 4), "relu", logits, ACTIVE)
     assert torch.isneginf(log_p[:, 1]).all()
     assert_allclose(log_p.exp().sum(dim=1), 1)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0, 30.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_sums_over_classes_do_not_cancel_where_the_network_is_sure(rng, scale, smoothing):
+    """In float32 they equal a loop over the classes in float64."""
+    logits = torch.from_numpy(scale * rng.normal(size=(40, 50))).float()
+    coef = torch.from_numpy(3 + rng.normal(size=(20, 50))).float()
+    vectors = fisher_vectors("exact", logits.double(), None, None, None, smoothing)
+    p, q = label_distributions(logits, None, smoothing)
+    assert_allclose(summed_squares(p, q), vectors.square().sum(dim=0), rtol=1e-4, atol=1e-37)
+    through = (vectors @ coef.double().T).square().sum(dim=0)
+    assert_allclose(summed_squares_through(p, q, coef), through, rtol=1e-4, atol=1e-37)
