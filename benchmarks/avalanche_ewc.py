@@ -116,7 +116,7 @@ def main(seeds=5):
                 for mode in MODES:
                     for value in LAMBDAS:
                         name = f"Avalanche EWC, {mode}"
-                        if not wanted(noted, [scenario], name, value, seed, neighbours=0):
+                        if not wanted(noted, [scenario], name, value, seed):
                             continue
                         known = scenario == "split, task known"
                         score = learn(mode, value, tasks, known, seed)

@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import skewc._curvature
+import skewc._learning
 import skewc._rows
 from skewc import EWCClassifier
 from skewc._curvature import importance_floor, measure_importance
@@ -497,13 +498,13 @@ def test_the_penalty_is_held_against_the_rows_trained_on(
     model = clf(curvature=curvature, ewc_lambda=6.0, penalty="per_task", max_iter=2)
     for task in range(2):
         model.partial_fit(X + task, y, task_id=task)
-    held, original = [], EWCClassifier._held
+    held, original = [], skewc._learning._held
 
-    def spy(self, stream, weights, total_weight):
-        held.append((stream, weights, original(self, stream, weights, total_weight)))
+    def spy(settings, stream, weights, total_weight):
+        held.append((stream, weights, original(settings, stream, weights, total_weight)))
         return held[0][2]
 
-    monkeypatch.setattr(EWCClassifier, "_held", spy)
+    monkeypatch.setattr(skewc._learning, "_held", spy)
     model.set_params(early_stopping=early_stopping, validation_fraction=0.5)
     model.partial_fit(-X, y, task_id=2)
     stream, weights, (network, actual) = held[0]
