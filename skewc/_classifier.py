@@ -23,6 +23,7 @@ from skewc._compat import (
     _fit_context,
     with_callbacks,
 )
+from skewc._layout import stamped, unstamped
 from skewc._learning import consolidation, learn_task
 from skewc._losses import class_mask
 from skewc._network import ACTIVATION_MODULES, Network
@@ -520,6 +521,12 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def __getstate__(self):
+        return stamped(super().__getstate__())
+
+    def __setstate__(self, state):
+        super().__setstate__(unstamped(state))
 
     # Learning
 

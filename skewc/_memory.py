@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from skewc._layout import Saved
 from skewc._network import Network
 from skewc._rows import Rows
 
@@ -18,7 +19,7 @@ _REPLAYED = 1 / 8
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Saved):
     """Rows kept, with the class, the task, the weight and the rank of each.
 
     Of the rows of one class and task, those of the lowest ranks are kept. A rank lies in
@@ -26,7 +27,7 @@ class Memory:
 
     Parameters
     ----------
-    X : ndarray or CSR of shape (n, n_features)
+    X : ndarray or csr_array of shape (n, n_features)
     codes : ndarray of int of shape (n,), columns of the output layer
     tasks : ndarray of int of shape (n,), places among the task ids
     weights, ranks : ndarray of shape (n,)
@@ -45,6 +46,7 @@ class Memory:
         tasks = np.full(rows.n, task)
         kept = _balanced(codes, tasks, ranks, size)
         X, weights = rows.pick(kept)
+        X = sparse.csr_array(X) if sparse.issparse(X) else X
         return Memory(X, codes[kept], tasks[kept], weights, ranks[kept])
 
     def join(self, other: Memory) -> Memory:
