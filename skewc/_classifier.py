@@ -332,7 +332,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     The Fisher information is that of single rows. Squaring the gradient of a batch's
     mean, a common mistake, underestimates it by about the batch size.
 
-    A call that fails, or is interrupted, leaves the estimator as it was.
+    A call that fails, or is interrupted, leaves the estimator as it was. It can be saved and
+    loaded at any moment (see :ref:`saving`).
 
     With scikit-learn 1.9 or newer, ``set_callbacks`` takes its callbacks, which follow the
     tasks and epochs of `fit` and `partial_fit` (see the user guide).
