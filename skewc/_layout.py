@@ -53,14 +53,16 @@ class Saved:
 def _written(value):
     if not sparse.issparse(value):
         return value
-    return {"csr": [value.data, value.indices, value.indptr], "shape": [*value.shape]}
+    kind = "csr_array" if isinstance(value, sparse.sparray) else "csr_matrix"
+    return {kind: [value.data, value.indices, value.indptr], "shape": [*value.shape]}
 
 
 def _read(value):
     if isinstance(value, np.memmap):
         return np.asarray(value)
-    if isinstance(value, dict) and "csr" in value:
-        return sparse.csr_array(tuple(map(_read, value["csr"])), shape=tuple(value["shape"]))
     if isinstance(value, dict):
+        for kind in (sparse.csr_array, sparse.csr_matrix):
+            if kind.__name__ in value:
+                return kind(tuple(map(_read, value[kind.__name__])), shape=tuple(value["shape"]))
         return {name: _read(part) for name, part in value.items()}
     return type(value)(map(_read, value)) if isinstance(value, list | tuple) else value

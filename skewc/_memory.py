@@ -27,7 +27,7 @@ class Memory(Saved):
 
     Parameters
     ----------
-    X : ndarray or csr_array of shape (n, n_features)
+    X : ndarray or CSR of shape (n, n_features)
     codes : ndarray of int of shape (n,), columns of the output layer
     tasks : ndarray of int of shape (n,), places among the task ids
     weights, ranks : ndarray of shape (n,)
@@ -46,7 +46,6 @@ class Memory(Saved):
         tasks = np.full(rows.n, task)
         kept = _balanced(codes, tasks, ranks, size)
         X, weights = rows.pick(kept)
-        X = sparse.csr_array(X) if sparse.issparse(X) else X
         return Memory(X, codes[kept], tasks[kept], weights, ranks[kept])
 
     def join(self, other: Memory) -> Memory:

@@ -14,7 +14,8 @@ def leaves(value, path=""):
     elif isinstance(value, np.random.RandomState):
         value = value.get_state(legacy=False)
     elif sparse.issparse(value):
-        value = {name: getattr(value, name) for name in ("data", "indices", "indptr", "shape")}
+        parts = ("data", "indices", "indptr", "shape")
+        value = {type(value).__name__: {name: getattr(value, name) for name in parts}}
     if isinstance(value, dict):
         for name, part in value.items():
             yield from leaves(part, f"{path}.{name}")
