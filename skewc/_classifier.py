@@ -23,6 +23,7 @@ from skewc._compat import (
     _fit_context,
     with_callbacks,
 )
+from skewc._layout import stamped, unstamped
 from skewc._learning import consolidation, learn_task
 from skewc._losses import class_mask
 from skewc._network import ACTIVATION_MODULES, Network
@@ -331,7 +332,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     The Fisher information is that of single rows. Squaring the gradient of a batch's
     mean, a common mistake, underestimates it by about the batch size.
 
-    A call that fails, or is interrupted, leaves the estimator as it was.
+    A call that fails, or is interrupted, leaves the estimator as it was. It can be saved and
+    loaded at any moment (see :ref:`saving`).
 
     With scikit-learn 1.9 or newer, ``set_callbacks`` takes its callbacks, which follow the
     tasks and epochs of `fit` and `partial_fit` (see the user guide).
@@ -520,6 +522,12 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def __getstate__(self):
+        return stamped(super().__getstate__())
+
+    def __setstate__(self, state):
+        super().__setstate__(unstamped(state))
 
     # Learning
 

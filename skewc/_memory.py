@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from skewc._layout import Saved
 from skewc._network import Network
 from skewc._rows import Rows
 
@@ -18,7 +19,7 @@ _REPLAYED = 1 / 8
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(Saved):
     """Rows kept, with the class, the task, the weight and the rank of each.
 
     Of the rows of one class and task, those of the lowest ranks are kept. A rank lies in

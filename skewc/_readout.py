@@ -9,6 +9,7 @@ import torch
 from scipy import linalg
 
 from skewc._curvature import add_gram
+from skewc._layout import Saved
 from skewc._network import Growth
 from skewc._rows import Rows, to_tensor
 
@@ -16,7 +17,7 @@ _BIAS = 0.3
 
 
 @dataclass(frozen=True)
-class Discriminant:
+class Discriminant(Saved):
     """Linear discriminant of fixed random features φ(x) = max(0, x·R + r).
 
     The features never change, and the classes' means and the scatter within classes are

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from skewc._curvature import check_importance_fits, grow_importance, importance_shapes
+from skewc._layout import Saved
 from skewc._memory import Memory
 from skewc._network import Network
 from skewc._penalties import DiagonalPenalty, KroneckerPenalty, penalty_type
@@ -16,7 +17,7 @@ from skewc._rows import Rows
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(Saved):
     """Fitted state, in numpy arrays and plain Python; every change makes a new one.
 
     Flat vectors are laid out as `Network` says. `importance` is that of the open task,

@@ -10,7 +10,7 @@ import skewc
 PACKAGE = Path(skewc.__file__).parent
 # From the bottom to the top; a module may import only from those before it.
 LAYERS = [
-    "_compat", "_rows", "_losses", "_network", "_penalties", "_objective", "_curvature",
+    "_layout", "_compat", "_rows", "_losses", "_network", "_penalties", "_objective", "_curvature",
     "_memory", "_readout", "_solvers", "_training", "_stream", "_validation", "_learning",
     "_callbacks", "_classifier", "pipeline", "__init__",
 ]  # fmt: skip
@@ -21,9 +21,10 @@ APART = {
     "_losses": set(),
     "_network": set(),
     "_curvature": {"_losses", "_network", "_rows"},
-    "_memory": {"_network", "_rows"},
-    "_readout": {"_curvature", "_network", "_rows"},
+    "_memory": {"_layout", "_network", "_rows"},
+    "_readout": {"_curvature", "_layout", "_network", "_rows"},
     "_callbacks": set(),
+    "_layout": set(),
 }
 
 

@@ -626,14 +626,6 @@ def test_state_does_not_grow_with_tasks(rng, penalty, solver):
     assert abs(sizes[49] - sizes[1]) < 50
 
 
-def test_no_row_is_kept(rng):
-    X, y = blobs(rng)
-    X[17] = 1234.56789
-    state = everything(small().partial_fit(X, y).partial_fit(-X, y))
-    assert X[17].tobytes() not in state
-    assert X[17, :1].tobytes() not in state
-
-
 def test_training_rows_and_read_only_memory_are_left_alone(rng):
     X, y = blobs(rng)
     X, y, s = X.copy(), y.copy(), np.ones(60)
@@ -665,16 +657,6 @@ def test_seeds_drive_everything_and_global_generators_are_left_alone(rng):
     assert (flat(other) != flat(small(**parameters).partial_fit(X, y))).any()
     assert all(np.array_equal(a, b) for a, b in zip(state, np.random.get_state(), strict=True))
     assert torch.equal(torch_state, torch.get_rng_state())
-
-
-def test_a_saved_estimator_goes_on_as_if_nothing_happened(rng):
-    X, y = blobs(rng)
-    clf = small().partial_fit(X, y, task_id="a")
-    saved = pickle.loads(pickle.dumps(clf))
-    for estimator in (clf, saved):
-        estimator.partial_fit(X, y, task_id="a").partial_fit(-X, y, task_id="b")
-    assert_array_equal(flat(clf), flat(saved))
-    assert_array_equal(importances(clf), importances(saved))
 
 
 def test_predicting_and_the_fisher_pass_change_nothing(rng):

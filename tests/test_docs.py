@@ -42,6 +42,18 @@ def test_readme_commands_are_targets():
         assert f"\n{command}:" in makefile
 
 
+def test_each_promise_is_held_by_tests_that_exist():
+    page = (ROOT / "docs/promises.rst").read_text(encoding="utf-8")
+    promises = re.split(r"^   \* - ", page, flags=re.MULTILINE)[1:]
+    for promise in promises:
+        tests = re.findall(r"``(tests/\w+\.py)::(\w+)``", promise)
+        assert tests or promise.startswith("promise\n"), promise
+        for path, name in tests:
+            source = (ROOT / path).read_text(encoding="utf-8")
+            assert re.search(rf"^def {name}\(", source, re.MULTILINE), f"{path}::{name}"
+    assert len(promises) > 20
+
+
 MODULES = [
     importlib.import_module(name)
     for name in (
