@@ -623,9 +623,14 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             X, y, task_id, sample_weight,
             first=not (fitted and (goes_on or self.warm_start)), goes_on=goes_on, **options,
         )  # fmt: skip
-        generator.set_state(draft._generator.get_state(legacy=False))
+        before, after = (g.get_state(legacy=False) for g in (generator, draft._generator))
         draft._generator = generator
-        self.__dict__ = draft.__dict__
+        try:
+            generator.set_state(after)
+            self.__dict__ = draft.__dict__
+        except BaseException:  # an interrupt between the two
+            generator.set_state(before)
+            raise
         return self
 
     # Callbacks see the copy that learns, and are torn down before it is committed.
