@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from skewc._callbacks import Report
@@ -37,6 +36,7 @@ from skewc._validation import (
     check_hidden_layer_sizes,
     check_labels,
     check_labels_known,
+    check_targets,
     merge_classes,
     row_weights,
     split_by_task,
@@ -644,8 +644,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_labels_known(y)
         dtype = [np.float64, np.float32] if first else self._stream.weights.dtype
         X, y = validated(self, X, y=y, dtype=dtype, reset=first)
-        with np.errstate(invalid="ignore"):  # of labels too large for int
-            check_classification_targets(y)
+        check_targets(y)
         tasks = list(split_by_task(task_id, len(y)))
         weights = row_weights(sample_weight, self.class_weight, X, y)
         if first:

@@ -7,10 +7,11 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from skewc._compat import _check_sample_weight
-from skewc.metrics._matrix import check_known
+from skewc.metrics._matrix import check_one_kind
 
 
 def check_device(device: str) -> str:
@@ -50,7 +51,7 @@ def validated(estimator, X, **options):
 
 
 def check_labels_known(y) -> None:
-    """Refuse missing labels of object kind; scikit-learn names those of others."""
+    """Refuse labels that are missing, or that numpy cannot hold as labels."""
     check_unmasked("y", y)
     try:
         labels = np.asarray(y)
@@ -58,8 +59,20 @@ def check_labels_known(y) -> None:
         raise ValueError(f"y must hold one class label for each row: {error}") from error
     if labels.dtype.kind == "c":
         raise ValueError(f"y holds complex numbers. Complex data not supported: {labels}")
-    if labels.ndim == 1 and labels.dtype == object:
-        check_known("y", labels)
+    if labels.ndim == 1 and (labels.dtype == object or isinstance(y, list | tuple)):
+        check_one_kind("y", y)
+
+
+def check_targets(y: np.ndarray) -> None:
+    """Refuse labels that scikit-learn takes for those of another problem."""
+    try:
+        with np.errstate(invalid="ignore"):  # of labels too large for int
+            check_classification_targets(y)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "y must hold class labels, whole numbers or strings; got some of dtype "
+            f"{y.dtype} such as {y[:1].tolist()}. {error}"
+        ) from error
 
 
 def check_hidden_layer_sizes(sizes) -> tuple[int, ...]:
