@@ -143,6 +143,7 @@ def objects(flat, shape):
     return values.reshape(shape)
 
 
+FEATURE_NAMES = "X (has|does not have valid) feature names"
 IDS = np.repeat(["a", "b"], N // 2)
 GOOD = {"X": X, "y": Y, "sample_weight": np.ones(N), "task_id": IDS, "classes": np.arange(3)}
 
@@ -153,7 +154,7 @@ def accepted(clf, call, weights):
         with warnings.catch_warnings():
             # These two are what scikit-learn tells users; all other warnings are errors.
             warnings.simplefilter("ignore", DataConversionWarning)
-            warnings.filterwarnings("ignore", "X (has|does not have valid) feature names")
+            warnings.filterwarnings("ignore", FEATURE_NAMES)
             call()
     except (TypeError, ValueError) as error:
         assert re.search("|".join(weights), str(error)), f"names none of {weights}: {error!r}"
@@ -187,12 +188,13 @@ def check(data):
 
 
 def predictions_are_right(clf, X, task_id=None):
-    if task_id is None and clf._stream.is_confusing:
-        task_id = clf.task_ids_[-1]
-    proba, log_proba, decision, predicted = (
-        getattr(clf, name)(X, task_id=task_id)
-        for name in ("predict_proba", "predict_log_proba", "decision_function", "predict")
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", FEATURE_NAMES)
+        warnings.filterwarnings("ignore", "The tasks have different classes")
+        proba, log_proba, decision, predicted = (
+            getattr(clf, name)(X, task_id=task_id)
+            for name in ("predict_proba", "predict_log_proba", "decision_function", "predict")
+        )
     assert np.isfinite(proba).all() and (proba >= 0).all()
     np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-5)
     assert not np.isnan(log_proba).any() and not np.isnan(decision).any()
