@@ -104,8 +104,9 @@ def spoiled(draw, good):
         )
     )
     values = {
-        "same": values, "short": values[:-1], "narrow": values[..., :-1], "empty": values[:0], "ravel": values.ravel(),
-        "column": values[..., None], "deep": values[None], "row": values.reshape(1, -1),
+        "same": values, "short": values[:-1], "narrow": values[..., :-1], "empty": values[:0],
+        "ravel": values.ravel(), "column": values[..., None], "deep": values[None],
+        "row": values.reshape(1, -1),
     }[shape]  # fmt: skip
     if which == "none":
         values = values.astype(good.dtype)
@@ -181,11 +182,22 @@ def check(data):
         well = accepted(clf, lambda: predictions_are_right(clf, **rows), named)
     else:
         well = accepted(clf, lambda: clf.partial_fit(**given_), named)
+    assert not (well and any(map(is_hopeless, given_.values())))
     if predicts or not well:
         assert pickle.dumps(vars(clf)) == before
     else:
         assert not closed or clf.classes_.tolist() == [0, 1, 2]
         predictions_are_right(clf, X.astype("f4"), clf.task_ids_[-1])
+
+
+def is_hopeless(values):
+    """Whether some values are masked, complex, NaN or infinite."""
+    if np.ma.is_masked(values):
+        return True
+    values = values.data if sparse.issparse(values) else values
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fc":
+        return False
+    return values.dtype.kind == "c" or not np.isfinite(values).all()
 
 
 def predictions_are_right(clf, X, task_id=None):
@@ -222,3 +234,12 @@ def test_bad_input_is_named_and_good_input_works(data):
 @given(data=st.data())
 def test_much_bad_input_is_named_and_good_input_works(data):
     check(data)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_masked_entries_are_refused(name):
+    masked = np.ma.array(GOOD[name], mask=np.zeros(GOOD[name].shape))
+    estimator({}).partial_fit(**{"X": X, "y": Y, name: masked})
+    masked.mask.flat[1] = True
+    with pytest.raises(ValueError, match=f"{name} has masked entries"):
+        estimator({}).partial_fit(**{"X": X, "y": Y, name: masked})
