@@ -7,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -122,6 +123,7 @@ def test_estimators_learn_beside_one_another(often_switched, solver):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
 @pytest.mark.parametrize("curvature", ["diagonal", "kronecker"])
 def test_five_hundred_tasks_leave_nothing_behind(solver, curvature):
@@ -135,9 +137,12 @@ def test_five_hundred_tasks_leave_nothing_behind(solver, curvature):
         bare = replace(clf._stream, task_ids=(), task_classes=(), open_task=None)
         sizes.append(len(pickle.dumps(bare)))
         leaks.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
-        resident.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+        resident.append(
+            int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        )
     assert len(clf.classes_) == 20 and len(clf.task_ids_) == 500
     assert max(sizes[100:]) - min(sizes[100:]) < 1000  # integers of more bytes
     assert {*leaks[5:]} == {leaks[-1]}
-    assert resident[-1] - resident[200] < 2_000, "KiB; 300 states would be many times as much"
-    assert 300 * sizes[-1] > 10 * 2_000 * 1024
+    # Not the peak, which tests before this one may have set.
+    slope = np.polyfit(np.arange(300), resident[200:], 1)[0]
+    assert slope < X.nbytes, "bytes; less than the rows of a task"
