@@ -187,14 +187,14 @@ def check(data):
         assert pickle.dumps(vars(clf)) == before
     else:
         assert not closed or clf.classes_.tolist() == [0, 1, 2]
-        predictions_are_right(clf, X.astype("f4"), clf.task_ids_[-1])
+        predictions_are_right(clf, X[:, : clf.n_features_in_].astype("f4"), clf.task_ids_[-1])
 
 
 def is_hopeless(values):
     """Whether some values are masked, complex, NaN or infinite."""
     if np.ma.is_masked(values):
         return True
-    values = values.data if sparse.issparse(values) else values
+    values = values.tocoo().data if sparse.issparse(values) else values
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fc":
         return False
     return values.dtype.kind == "c" or not np.isfinite(values).all()
