@@ -168,7 +168,8 @@ def merge_classes(known: np.ndarray, found: np.ndarray) -> np.ndarray:
     """Sorted union of two arrays of class labels, both numbers or both strings."""
 
     def kind(labels):
-        return "numbers" if labels.dtype.kind in "biuf" else "strings"
+        texts = any(isinstance(label, str | bytes) for label in labels.tolist())
+        return "strings" if texts else "numbers"
 
     if kind(known) != kind(found):
         raise ValueError(

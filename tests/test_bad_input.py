@@ -36,7 +36,7 @@ NAMED = {
 
 
 def estimator(parameters):
-    defaults = {"hidden_layer_sizes": (4,), "max_iter": 2, "batch_size": 6, "random_state": 0}
+    defaults = {"hidden_layer_sizes": (4,), "max_iter": 2, "random_state": 0}
     return EWCClassifier(**{**defaults, "n_iter_no_change": 100, **parameters})
 
 
@@ -243,3 +243,8 @@ def test_masked_entries_are_refused(name):
     masked.mask.flat[1] = True
     with pytest.raises(ValueError, match=f"{name} has masked entries"):
         estimator({}).partial_fit(**{"X": X, "y": Y, name: masked})
+
+
+def test_declared_numbers_are_none_for_strings_whatever_holds_them():
+    with pytest.raises(ValueError, match="`y` has strings as labels"):
+        estimator({}).partial_fit(X, Y.astype(str), classes=np.array([0, 1, 2], dtype=object))
