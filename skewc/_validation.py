@@ -223,7 +223,10 @@ def _checked_weights(sample_weight, X) -> np.ndarray:
     try:
         if sample_weight is not None and np.asarray(sample_weight).dtype.kind in "cmM":
             raise TypeError(f"got {sample_weight!r}")
-        return _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        with np.errstate(all="ignore"):  # what overflows is told as infinite
+            return _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
     except (TypeError, ValueError, OverflowError) as error:
         raise (TypeError if isinstance(error, TypeError) else ValueError)(
             f"sample_weight must be a finite number >= 0, or one for each row: {error}"
