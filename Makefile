@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo test test-slow lint docs bench clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/plot_split_digits.py
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --cov
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

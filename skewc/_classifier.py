@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skewc._callbacks import Report
 from skewc._compat import (
@@ -38,9 +37,11 @@ from skewc._validation import (
     check_hidden_layer_sizes,
     check_labels,
     check_labels_known,
+    check_targets,
     merge_classes,
     row_weights,
     split_by_task,
+    validated,
 )
 
 CONFUSING = (
@@ -634,9 +635,14 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             X, y, task_id, sample_weight,
             first=not (fitted and (goes_on or self.warm_start)), goes_on=goes_on, **options,
         )  # fmt: skip
-        generator.set_state(draft._generator.get_state(legacy=False))
+        before, after = (g.get_state(legacy=False) for g in (generator, draft._generator))
         draft._generator = generator
-        self.__dict__ = draft.__dict__
+        try:
+            generator.set_state(after)
+            self.__dict__ = draft.__dict__
+        except BaseException:  # an interrupt between the two
+            generator.set_state(before)
+            raise
         return self
 
     # Callbacks see the copy that learns, and are torn down before it is committed.
@@ -648,8 +654,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_device(self.device)
         check_labels_known(y)
         dtype = [np.float64, np.float32] if first else self._stream.weights.dtype
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=dtype, reset=first)
-        check_classification_targets(y)
+        X, y = validated(self, X, y=y, dtype=dtype, reset=first)
+        check_targets(y)
         tasks = list(split_by_task(task_id, len(y)))
         weights = row_weights(sample_weight, self.class_weight, X, y)
         if first:
@@ -837,7 +843,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         now = copy.copy(self)  # since another thread may commit meanwhile
         stream, device = now._stream, check_device(now.device)
         dtype = stream.weights.dtype
-        X = validate_data(now, X, accept_sparse="csr", dtype=dtype, reset=False)
+        X = validated(now, X, dtype=dtype, reset=False)
         rows = Rows(X, device=device)
         if stream.readout is not None and task_id is None:
             widest, logits_of = len(stream.readout.scatter), stream.readout.scores
@@ -857,7 +863,13 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         for name, of_task in split_by_task(task_id, rows.n):
             allowed[of_task] = stream.allowed(name)
         mask = class_mask(allowed, like=logits)
-        return (logits if mask is None else logits + mask), stream.classes
+        logits = logits if mask is None else logits + mask
+        if not logits.amax(dim=1).isfinite().all():
+            raise ValueError(
+                f"The outputs for X overflow {dtype}: X holds numbers far larger than those "
+                "learned. Scale the inputs (StandardScaler)."
+            )
+        return logits, stream.classes
 
     def _warn_confusing(self):
         if self not in _warned:
@@ -887,10 +899,11 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a `task_id` was never learned.
+            If a `task_id` was never learned, or X is malformed or so large that the
+            outputs overflow.
         """
-        logits = self._logits(X, task_id)[0].cpu().numpy()
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+        logits = self._logits(X, task_id)[0]
+        return (logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits).cpu().numpy()
 
     def predict_proba(self, X, task_id=None):
         """Compute the probabilities of the classes.
@@ -913,7 +926,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a `task_id` was never learned.
+            If a `task_id` was never learned, or X is malformed or so large that the
+            outputs overflow.
         """
         return torch.softmax(self._logits(X, task_id)[0], dim=1).cpu().numpy()
 
@@ -937,7 +951,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a `task_id` was never learned.
+            If a `task_id` was never learned, or X is malformed or so large that the
+            outputs overflow.
         """
         logits, _ = self._logits(X, task_id)
         log_p = torch.log_softmax(logits, dim=1)
@@ -964,7 +979,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a `task_id` was never learned.
+            If a `task_id` was never learned, or X is malformed or so large that the
+            outputs overflow.
         """
         logits, classes = self._logits(X, task_id)
         return classes[logits.argmax(dim=1).cpu().numpy()]

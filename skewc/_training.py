@@ -20,8 +20,8 @@ from skewc._objective import Objective
 from skewc._penalties import DiagonalPenalty
 
 _MULTIPLICATIONS_WORTH_A_THREAD = 2**22
-# How many Python threads hold torch at one thread, and the number that it returns to.
-_lock, _inside, _n_threads = threading.Lock(), 0, 1
+# What holds torch at one thread, and the number that it returns to.
+_lock, _holders, _n_threads = threading.Lock(), set(), 1
 
 NON_FINITE = (
     "Solver produced non-finite parameter weights. The input data may contain large values "
@@ -168,18 +168,31 @@ def _one_thread() -> Iterator[None]:
     from. So the number to return to is what the first to enter found, and each puts it
     back: a thread born in between knows of one thread only.
     """
-    global _inside, _n_threads
-    with _lock:
-        if _inside == 0:
-            _n_threads = torch.get_num_threads()
-        _inside += 1
-        torch.set_num_threads(1)
+    holder = object()
     try:
-        yield
-    finally:
-        with _lock:
-            _inside -= 1
+        try:
+            _hold(holder)
+            yield
+        finally:
+            _let_go(holder)
+    finally:  # an interrupt may have stopped the first
+        _let_go(holder)
+
+
+def _hold(holder: object) -> None:
+    global _n_threads
+    with _lock:
+        if not _holders:
+            _n_threads = torch.get_num_threads()
+        _holders.add(holder)
+        torch.set_num_threads(1)
+
+
+def _let_go(holder: object) -> None:
+    with _lock:
+        if holder in _holders:
             torch.set_num_threads(_n_threads)
+            _holders.discard(holder)
 
 
 def _evenly_mixed(parts: list[np.ndarray]) -> np.ndarray:

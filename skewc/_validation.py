@@ -7,10 +7,11 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from skewc._compat import _check_sample_weight
-from skewc.metrics._matrix import check_known
+from skewc.metrics._matrix import check_one_kind
 
 
 def check_device(device: str) -> str:
@@ -29,11 +30,49 @@ def check_device(device: str) -> str:
     return device
 
 
+def check_unmasked(name: str, values) -> None:
+    """Refuse masked entries, of which numpy would take what lies under the mask."""
+    if np.ma.is_masked(values):
+        raise ValueError(f"{name} has masked entries; every row needs a value.")
+
+
+def validated(estimator, X, **options):
+    """Return X, and y if given, as scikit-learn validates them; errors name what is wrong."""
+    check_unmasked("X", X)
+    try:
+        with np.errstate(all="ignore"):  # what overflows is told as infinite
+            return validate_data(estimator, X, accept_sparse="csr", **options)
+    except (TypeError, ValueError, OverflowError) as error:
+        beside = ", and y a label for each of its rows" if "y" in options else ""
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(
+            "X must have shape (n_samples, n_features) and hold finite real numbers"
+            f"{beside}: {error}"
+        ) from error
+
+
 def check_labels_known(y) -> None:
-    """Refuse missing labels of object kind; scikit-learn names those of others."""
-    labels = np.asarray(y)
-    if labels.ndim == 1 and labels.dtype == object:
-        check_known("y", labels)
+    """Refuse labels that are missing, or that numpy cannot hold as labels."""
+    check_unmasked("y", y)
+    try:
+        labels = np.asarray(y)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must hold one class label for each row: {error}") from error
+    if labels.dtype.kind == "c":
+        raise ValueError(f"y holds complex numbers. Complex data not supported: {labels}")
+    if labels.ndim == 1 and (labels.dtype == object or isinstance(y, list | tuple)):
+        check_one_kind("y", y)
+
+
+def check_targets(y: np.ndarray) -> None:
+    """Refuse labels that scikit-learn takes for those of another problem."""
+    try:
+        with np.errstate(invalid="ignore"):  # of labels too large for int
+            check_classification_targets(y)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "y must hold class labels, whole numbers or strings; got some of dtype "
+            f"{y.dtype} such as {y[:1].tolist()}. {error}"
+        ) from error
 
 
 def check_hidden_layer_sizes(sizes) -> tuple[int, ...]:
@@ -79,8 +118,7 @@ def split_by_task(task_id, n_samples: int) -> Iterator[tuple[object, np.ndarray]
     if isinstance(task_id, str | bytes) or not hasattr(task_id, "__len__"):
         yield None if task_id is None else _plain_id(task_id), np.arange(n_samples)
         return
-    if np.ma.is_masked(task_id):
-        raise ValueError("task_id has masked entries; every row needs a task.")
+    check_unmasked("task_id", task_id)
     ids = np.asarray(task_id, dtype=object if isinstance(task_id, list | tuple) else None)
     if ids.shape != (n_samples,):
         raise ValueError(
@@ -106,6 +144,7 @@ def split_by_task(task_id, n_samples: int) -> Iterator[tuple[object, np.ndarray]
 
 def check_classes(classes) -> np.ndarray:
     """Return declared classes, sorted."""
+    check_unmasked("classes", classes)
     try:
         labels = column_or_1d(classes)
         if len(labels) and not (labels != labels).any():
@@ -129,7 +168,8 @@ def merge_classes(known: np.ndarray, found: np.ndarray) -> np.ndarray:
     """Sorted union of two arrays of class labels, both numbers or both strings."""
 
     def kind(labels):
-        return "numbers" if labels.dtype.kind in "biuf" else "strings"
+        texts = any(isinstance(label, str | bytes) for label in labels.tolist())
+        return "strings" if texts else "numbers"
 
     if kind(known) != kind(found):
         raise ValueError(
@@ -163,7 +203,7 @@ def row_weights(sample_weight, class_weight, X, y) -> np.ndarray | None:
     """
     if sample_weight is None and class_weight is None:
         return None
-    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    weights = _checked_weights(sample_weight, X)
     with np.errstate(all="ignore"):  # what overflows is told below
         if class_weight is not None:
             weights = weights * _class_factors(class_weight, y, weights)
@@ -176,6 +216,21 @@ def row_weights(sample_weight, class_weight, X, y) -> np.ndarray | None:
             f"one row, and so one class, a positive weight in {X.dtype}; their sum is {total}."
         )
     return weights
+
+
+def _checked_weights(sample_weight, X) -> np.ndarray:
+    check_unmasked("sample_weight", sample_weight)
+    try:
+        if sample_weight is not None and np.asarray(sample_weight).dtype.kind in "cmM":
+            raise TypeError(f"got {sample_weight!r}")
+        with np.errstate(all="ignore"):  # what overflows is told as infinite
+            return _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+    except (TypeError, ValueError, OverflowError) as error:
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(
+            f"sample_weight must be a finite number >= 0, or one for each row: {error}"
+        ) from error
 
 
 def _class_factors(class_weight, y, weights) -> np.ndarray:

@@ -1,6 +1,5 @@
 import copy
 import pickle
-import pkgutil
 
 import numpy as np
 import pandas as pd
@@ -11,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-import skewc._classifier
 import skewc._training
+import skewc._validation
 from skewc import EWCClassifier
 
 
@@ -720,13 +719,13 @@ def test_a_read_sees_one_state_while_another_thread_commits(rng, read):
 def test_rows_are_checked_against_the_state_that_predicts(rng, monkeypatch):
     X, y = blobs(rng)
     clf, other = small().partial_fit(X, y), small().partial_fit(X[:, :3], y)
-    expected, original = clf.predict(X), skewc._classifier.validate_data
+    expected, original = clf.predict(X), skewc._validation.validate_data
 
     def commit_and_validate(*args, **kwargs):
         clf.__dict__ = vars(other)
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(skewc._classifier, "validate_data", commit_and_validate)
+    monkeypatch.setattr(skewc._validation, "validate_data", commit_and_validate)
     assert_array_equal(clf.predict(X), expected)
 
 
@@ -756,84 +755,6 @@ def test_torchs_defaults_change_nothing(rng, solver, fisher):
 
 
 # Failure
-
-
-class Interrupt:
-    """Raise where `name` of `where` is called for the `n`-th time."""
-
-    def __init__(self, monkeypatch, where, name, n, error=KeyboardInterrupt):
-        original, self.calls = getattr(where, name), 0
-
-        def wrapper(*args, **kwargs):
-            self.calls += 1
-            if self.calls == n:
-                raise error
-            return original(*args, **kwargs)
-
-        monkeypatch.setattr(where, name, wrapper)
-
-
-PLACES = [
-    ("diagonal", where, name, n)
-    for where, name in [
-        ("skewc._objective.Objective", "batch"),
-        ("skewc._penalties.DiagonalPenalty", "prox_"),
-        ("skewc._network.Network", "forward"),
-        ("skewc._solvers.Adam", "step"),
-    ]
-    for n in (1, 4, 9)
-]
-PLACES += [
-    ("kronecker", where, name, n)
-    for where, name, calls in [
-        ("skewc._network.RotatedNetwork", "forward", (1, 9)),
-        ("skewc._penalties", "_eigen", (1, 4)),
-        ("skewc._curvature", "add_gram", (1, 4)),
-    ]
-    for n in calls
-]
-PLACES += [
-    ("memory", where, name, n)
-    for where, name, calls in [
-        ("skewc._classifier", "herding_ranks", (1,)),
-        ("skewc._memory", "_balanced", (1, 2, 3)),
-        ("skewc._memory.Memory", "beside", (1,)),
-        ("skewc._memory.Memory", "join", (1,)),
-        ("skewc._readout.Discriminant", "grow", (1,)),
-        ("skewc._readout.Discriminant", "add", (1,)),
-        ("skewc._readout", "_shrinkage", (1,)),
-    ]
-    for n in calls
-]
-KINDS = {
-    "diagonal": {},
-    "kronecker": {"curvature": "kronecker"},
-    "memory": {
-        "memory_size": 10, "memory_selection": "herding",
-        "readout": "discriminant", "readout_features": 20,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind, where, name, n", PLACES)
-@pytest.mark.parametrize("random_state", [0, "instance"])
-def test_an_interrupted_call_never_happened(rng, monkeypatch, kind, where, name, n, random_state):
-    X, y = blobs(rng)
-    X2, y2 = blobs(rng, classes=(0, 5))
-    if random_state == "instance":
-        random_state = np.random.RandomState(0)
-    clf = small(random_state=random_state, ewc_lambda=1.0, **KINDS[kind])
-    clf.partial_fit(X, y, task_id="a")
-    undisturbed = copy.deepcopy(clf)
-    before = everything(clf)
-    with monkeypatch.context() as patch:
-        Interrupt(patch, pkgutil.resolve_name(where), name, n)
-        with pytest.raises(KeyboardInterrupt):
-            clf.partial_fit(X2, y2, task_id="b")
-    assert everything(clf) == before
-    for estimator in (clf, undisturbed):
-        estimator.partial_fit(X2, y2, task_id="b")
-    assert_array_equal(flat(clf), flat(undisturbed))
 
 
 BAD_CALLS = {

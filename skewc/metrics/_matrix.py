@@ -255,8 +255,7 @@ def as_floats(message: str, values) -> np.ndarray:
 def check_known(name: str, values: np.ndarray) -> None:
     """Refuse NaN, None and the missing values of pandas and polars among labels or ids."""
     if values.dtype.kind == "O":
-        # Compared with itself, NaN differs; pandas' NA gives no truth value.
-        missing = any(v is None or type(v).__name__ == "NAType" or v != v for v in values.flat)
+        missing = any(map(_is_missing, values.flat))
     else:
         missing = (values != values).any()
     if missing:
@@ -274,6 +273,16 @@ def check_one_kind(name: str, values) -> np.ndarray:
     if array.dtype == object and len({*map(_is_text, array.flat)}) > 1:
         raise TypeError(f"{name} mixes strings and numbers; use one kind.")
     return array
+
+
+def _is_missing(value) -> bool:
+    # Compared with itself, NaN differs; pandas' NA gives no truth value, nor do arrays.
+    differs = value != value
+    return (
+        value is None
+        or type(value).__name__ == "NAType"
+        or (isinstance(differs, bool | np.bool_) and bool(differs))
+    )
 
 
 def _is_text(value) -> bool:
