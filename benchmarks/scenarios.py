@@ -39,6 +39,7 @@ def methods():
         yield f"Kronecker, λ = {value}", {"ewc_lambda": value, **KRONECKER}
         reversal = f"Kronecker of reversed logits, λ = {value}"
         yield reversal, {"ewc_lambda": value, **KRONECKER, "fisher_smoothing": 0}
+    yield "diagonal, λ = 10000", {"ewc_lambda": 10_000}
     for size in (200, 1000):
         for selection in ("random", "herding"):
             memory = {"memory_size": size, "memory_selection": selection}
