@@ -210,10 +210,14 @@ def test_a_call_that_fails_anywhere_never_happened(case, rng):
 
 
 @pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
-@pytest.mark.parametrize("kept", [False, True], ids=["plain", "kept"])
 @pytest.mark.parametrize(
-    "poisoned",
-    ["skewc._objective.nll_and_delta", "skewc._curvature.fisher_vectors"],
+    "kept, poisoned",
+    [
+        (False, "skewc._objective.nll_and_delta"),
+        (True, "skewc._objective.nll_and_delta"),
+        (False, "skewc._curvature.label_distributions"),
+        (True, "skewc._curvature.fisher_vectors"),
+    ],
 )
 def test_what_is_not_finite_never_enters(solver, kept, poisoned, monkeypatch):
     where, name = poisoned.rsplit(".", 1)

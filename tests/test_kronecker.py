@@ -574,7 +574,7 @@ def test_curvature_cannot_change_and_must_fit_in_memory(rng, monkeypatch):
     X, y = blobs(rng)
     model = clf().partial_fit(X, y, task_id=0)
     before = pickle.dumps(vars(model))
-    with pytest.raises(ValueError, match="curvature cannot change"):
+    with pytest.raises(ValueError, match="curvature, readout cannot change"):
         model.set_params(curvature="diagonal").partial_fit(X, y, task_id=1)
     model.set_params(curvature="kronecker")
     assert pickle.dumps(vars(model)) == before

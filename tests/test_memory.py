@@ -497,7 +497,9 @@ def test_it_brings_new_classes_and_old_ones_side_by_side(seed):
     X, X_test, y, y_test = train_test_split(X / 16, y, random_state=seed)
     scores = {}
     for size in (0, 100):
-        clf = EWCClassifier((64,), max_iter=30, memory_size=size, random_state=seed)
+        clf = EWCClassifier(
+            (64,), max_iter=30, memory_size=size, memory_selection="random", random_state=seed
+        )
         for t in range(5):
             part = y // 2 == t
             clf.partial_fit(X[part], y[part], t)

@@ -220,6 +220,7 @@ def test_fit_gives_ids_to_the_last_step_where_it_takes_them(iris, routing):
 
 
 @pytest.mark.parametrize("routing", [False, True])
+@pytest.mark.filterwarnings("ignore:The tasks have different classes")  # one score asks of all
 def test_scores_know_the_task(iris, routing):
     X, y = iris
     early = y < 2
