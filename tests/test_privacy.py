@@ -128,4 +128,6 @@ def test_statistics_of_a_single_row_reveal_it():
     readout = clf.partial_fit(X, [0], "a", **classes)._stream.readout
     mean, R = readout.means[0], readout.projection
     on = mean > 0
-    assert_allclose(np.linalg.lstsq(R[:-1, on].T, (mean - R[-1])[on])[0], X[0], rtol=1e-9)
+    assert_allclose(
+        np.linalg.lstsq(R[:-1, on].T, (mean - R[-1])[on], rcond=None)[0], X[0], rtol=1e-9
+    )
