@@ -24,7 +24,7 @@ from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.supervised import EWC
 from forgetting import NETWORK, RESULTS, read, streams, wanted
 
-LAMBDAS = [100, 1000, 10_000, 100_000]
+LAMBDAS = [10**k for k in range(1, 10)]
 MODES = {"separate": {}, "online": {"decay_factor": 1.0}}
 
 
