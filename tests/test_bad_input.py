@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.exceptions import DataConversionWarning
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 
 from skewc import EWCClassifier
 
@@ -48,7 +48,8 @@ def learn(begun, dtype, closed, parameters):
 
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", UserWarning)  # of runs of L-BFGS that did not converge
+    # Not under test: these calls make the estimators, some in too few iterations of L-BFGS.
+    warnings.simplefilter("ignore", ConvergenceWarning)
     STATES = [
         (closed, learn(begun, dtype, closed, parameters))
         for parameters in PARAMETERS
@@ -81,6 +82,8 @@ def or_as_it_is(convert, values):
     """Convert what can be; what cannot is handed over unconverted."""
     try:
         with warnings.catch_warnings():
+            # numpy, scipy and pandas warn of conversions that lose something: here they make
+            # the bad input, before any code under test is called.
             warnings.simplefilter("ignore")
             return convert(values)
     except (TypeError, ValueError, OverflowError, NotImplementedError):
@@ -202,6 +205,7 @@ def is_hopeless(values):
 
 def predictions_are_right(clf, X, task_id=None):
     with warnings.catch_warnings():
+        # What users are told of rows without names, and of tasks whose id is withheld.
         warnings.filterwarnings("ignore", FEATURE_NAMES)
         warnings.filterwarnings("ignore", "The tasks have different classes")
         proba, log_proba, decision, predicted = (
