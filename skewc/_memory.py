@@ -11,7 +11,7 @@ from scipy import sparse
 
 from skewc._layout import Saved
 from skewc._network import Network
-from skewc._rows import Rows
+from skewc._rows import Rows, dense
 
 # Replayed rows for each row of the task. Fewer make batches without a replayed row, more
 # make the network learn the few rows by heart.
@@ -104,7 +104,7 @@ def herding_ranks(network: Network, weights: torch.Tensor, rows: Rows, size: int
     features = torch.cat(
         [
             torch.nn.functional.normalize(
-                network.forward(coefs, intercepts, rows.inputs(index))[-2]
+                dense(network.forward(coefs, intercepts, rows.inputs(index))[-2])
             )
             for index in rows.chunks(np.arange(rows.n), max(network.sizes))
         ]

@@ -22,10 +22,49 @@ def to_tensor(array: np.ndarray, device: str) -> torch.Tensor:
     return torch.from_numpy(array).to(device)
 
 
-class Rows:
-    """Inputs, labels and weights of n rows, handed out in dense batches.
+class SparseBatch:
+    """Sparse inputs (n, n_features), as far as products with them are needed.
 
-    Sparse rows are kept as CSR and made dense one batch at a time, only here.
+    Their rows, and their columns, say which rows of a dense matrix to add up: bags, as torch
+    has them for embeddings.
+    """
+
+    def __init__(self, matrix: sparse.csr_matrix, device):
+        self._matrix, self.device = matrix, device
+        self._values, self._columns, self._starts = (
+            to_tensor(part, device) for part in (matrix.data, matrix.indices, matrix.indptr[:-1])
+        )
+
+    @property
+    def T(self) -> SparseBatch:
+        """The transposed."""
+        return SparseBatch(self._matrix.T.tocsr(), self.device)
+
+    def square(self) -> SparseBatch:
+        """Return the squares of all elements."""
+        return SparseBatch(self._matrix.power(2), self.device)
+
+    def toarray(self) -> np.ndarray:
+        """Return the same as an array."""
+        return self._matrix.toarray()
+
+    def times(self, b: torch.Tensor) -> torch.Tensor:
+        """Return the product with a dense matrix (n_features, K)."""
+        return torch.nn.functional.embedding_bag(
+            self._columns, b.contiguous(), self._starts,
+            mode="sum", per_sample_weights=self._values,
+        )  # fmt: skip
+
+
+def dense(x: torch.Tensor | SparseBatch) -> torch.Tensor:
+    """Return inputs as a tensor."""
+    return to_tensor(x.toarray(), x.device) if isinstance(x, SparseBatch) else x
+
+
+class Rows:
+    """Inputs, labels and weights of n rows, handed out in batches.
+
+    Sparse rows are kept as CSR, without a copy of them that is dense.
 
     Parameters
     ----------
@@ -38,7 +77,7 @@ class Rows:
         self.n, self.n_features = X.shape
         self.device = device
         self._rotation = None
-        self._sparse = X if sparse.issparse(X) else None
+        self._sparse = _canonical(X) if sparse.issparse(X) else None
         self._dense = None if sparse.issparse(X) else to_tensor(X, device)
         self.labels = None if labels is None else to_tensor(labels[:, None], device)
         self.weights = None if weights is None else to_tensor(weights[:, None], device)
@@ -50,7 +89,7 @@ class Rows:
         if self._sparse is None:
             rows._dense = torch.addmm(u[-1], self._dense, u[:-1])
         else:
-            rows._rotation = u.cpu().numpy()
+            rows._rotation = u
         return rows
 
     def pick(self, kept: np.ndarray) -> tuple:
@@ -86,12 +125,12 @@ class Rows:
         """Return row numbers as `inputs` and `targets` take them."""
         return torch.from_numpy(order).to(self.device)
 
-    def inputs(self, index: torch.Tensor) -> torch.Tensor:
-        """Return inputs (len(index), n_features), dense."""
+    def inputs(self, index: torch.Tensor) -> torch.Tensor | SparseBatch:
+        """Return inputs (len(index), n_features)."""
         if self._sparse is None:
             return self._dense.index_select(0, index)
-        x, u = self._sparse[index.cpu().numpy()], self._rotation
-        return to_tensor(x.toarray() if u is None else x @ u[:-1] + u[-1], self.device)
+        x = SparseBatch(self._sparse[index.cpu().numpy()], self.device)
+        return x if self._rotation is None else x.times(self._rotation[:-1]) + self._rotation[-1]
 
     def targets(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return labels and weights (None for ones), each (len(index), 1)."""
@@ -103,3 +142,12 @@ class Rows:
         size = max(1, _CHUNK_ELEMENTS // max(widest, self.n_features))
         for start in range(0, len(order), size):
             yield self.index(order[start : start + size])
+
+
+def _canonical(X):
+    """Return CSR rows that hold no element in parts."""
+    if X.has_canonical_format:
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    return X
