@@ -85,7 +85,7 @@ def _train(settings, stream: Stream, history: History, rows: Rows, codes, mask, 
     order, validation = np.arange(rows.n), None
     if settings.early_stopping and settings.solver != "lbfgs":
         order, validation = hold_out(codes, settings.validation_fraction, rng)
-    began = torch.tensor(stream.weights, device=settings.device)
+    began = to_tensor(stream.weights, settings.device)
     network, penalty = _held(settings, stream, began, rows.total_weight(order))
     start, replay = network.coordinates(began), None
     if stream.memory is not None:
