@@ -840,7 +840,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _logits(self, X, task_id):
         """Logits (n, K), -inf for classes never seen or not of the row's task, and `classes_`."""
         check_is_fitted(self)
-        now = copy.copy(self)  # since another thread may commit meanwhile
+        now = object.__new__(type(self))  # since another thread may commit meanwhile
+        vars(now).update(vars(self))
         stream, device = now._stream, check_device(now.device)
         dtype = stream.weights.dtype
         X = validated(now, X, dtype=dtype, reset=False)
@@ -857,14 +858,14 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             def logits_of(x):
                 return network.forward(*layers, x)[-1][:, : network.sizes[-1]]
 
-        chunks = rows.chunks(np.arange(rows.n), widest)
-        logits = torch.cat([logits_of(rows.inputs(index)) for index in chunks])
+        logits = torch.cat([logits_of(rows.inputs(index)) for index in rows.chunks(widest)])
         allowed = np.empty((rows.n, len(stream.classes)), dtype=bool)
         for name, of_task in split_by_task(task_id, rows.n):
             allowed[of_task] = stream.allowed(name)
         mask = class_mask(allowed, like=logits)
         logits = logits if mask is None else logits + mask
-        if not logits.amax(dim=1).isfinite().all():
+        largest = logits.amax(dim=1)
+        if bool((largest - largest).any()):  # infinite or NaN
             raise ValueError(
                 f"The outputs for X overflow {dtype}: X holds numbers far larger than those "
                 "learned. Scale the inputs (StandardScaler)."

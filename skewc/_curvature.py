@@ -95,7 +95,7 @@ def measure_importance(
     With `n_samples`, that many rows are drawn without replacement and their sum is
     scaled up by n / n_samples, which keeps it unbiased.
     """
-    order, scale = np.arange(rows.n), 1.0
+    order, scale = None, 1.0
     if n_samples is not None and n_samples < rows.n:
         order = np.sort(rng.permutation(rows.n)[:n_samples])
         scale = rows.n / n_samples
@@ -115,7 +115,7 @@ def measure_importance(
         widest = max(n_active * max(network.sizes[1:-1]), network.sizes[-1])
     elif fisher == "exact" and not diagonal_exact:
         widest *= n_active
-    for index in rows.chunks(order, widest):
+    for index in rows.chunks(widest, order):
         labels, row_weights = rows.targets(index)
         activations = network.forward(coefs, intercepts, rows.inputs(index))
         if diagonal_exact:

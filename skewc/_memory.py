@@ -106,7 +106,7 @@ def herding_ranks(network: Network, weights: torch.Tensor, rows: Rows, size: int
             torch.nn.functional.normalize(
                 dense(network.forward(coefs, intercepts, rows.inputs(index))[-2])
             )
-            for index in rows.chunks(np.arange(rows.n), max(network.sizes))
+            for index in rows.chunks(max(network.sizes))
         ]
     )
     codes = rows.labels[:, 0]

@@ -53,7 +53,7 @@ class Objective:
     def full(self) -> float:
         """Write ∇L over all rows to `gradient` and return L."""
         total, nll, l2 = torch.zeros_like(self.gradient), 0.0, self._l2
-        for index in self.rows.chunks(self.order, max(self.network.sizes)):
+        for index in self.rows.chunks(max(self.network.sizes), self.order):
             nll += float(self._write_gradient(index, 1 / self.total_weight, l2))
             total += self.gradient
             l2 = 0.0
@@ -67,7 +67,7 @@ class Objective:
     def accuracy(self, order: np.ndarray) -> float:
         """Weighted share of rows whose likeliest active class is their own."""
         hits = 0.0
-        for index in self.rows.chunks(order, max(self.network.sizes)):
+        for index in self.rows.chunks(max(self.network.sizes), order):
             labels, weights = self.rows.targets(index)
             x = self.rows.inputs(index)
             logits = self.network.forward(*self._layers, x)[-1]

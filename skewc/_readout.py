@@ -75,7 +75,7 @@ class Discriminant(Saved):
             for array in (self.counts, self.means, self.scatter)
         )
         projection = to_tensor(self.projection, rows.device)
-        for index in rows.chunks(np.arange(rows.n), max(self.means.shape)):
+        for index in rows.chunks(max(self.means.shape)):
             labels, weights = rows.targets(index)
             features = _features(projection, rows.inputs(index))
             members = features.new_zeros(len(features), len(counts))

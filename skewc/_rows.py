@@ -125,23 +125,29 @@ class Rows:
         """Return row numbers as `inputs` and `targets` take them."""
         return torch.from_numpy(order).to(self.device)
 
-    def inputs(self, index: torch.Tensor) -> torch.Tensor | SparseBatch:
-        """Return inputs (len(index), n_features)."""
+    def inputs(self, index: torch.Tensor | slice) -> torch.Tensor | SparseBatch:
+        """Return inputs (n, n_features) of n rows; a view of them for a slice of dense ones."""
         if self._sparse is None:
-            return self._dense.index_select(0, index)
-        x = SparseBatch(self._sparse[index.cpu().numpy()], self.device)
+            return _take(self._dense, index)
+        kept = index if isinstance(index, slice) else index.cpu().numpy()
+        x = SparseBatch(self._sparse[kept], self.device)
         return x if self._rotation is None else x.times(self._rotation[:-1]) + self._rotation[-1]
 
-    def targets(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return labels and weights (None for ones), each (len(index), 1)."""
-        weights = None if self.weights is None else self.weights.index_select(0, index)
-        return self.labels.index_select(0, index), weights
+    def targets(self, index: torch.Tensor | slice) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return labels and weights (None for ones) of n rows, each (n, 1)."""
+        weights = None if self.weights is None else _take(self.weights, index)
+        return _take(self.labels, index), weights
 
-    def chunks(self, order: np.ndarray, widest: int) -> Iterator[torch.Tensor]:
-        """Split `order` so that a chunk's rows of `widest` numbers stay within bounds."""
+    def chunks(self, widest: int, order: np.ndarray | None = None) -> Iterator:
+        """Split `order`, or all rows, so that a chunk's rows of `widest` numbers are few."""
         size = max(1, _CHUNK_ELEMENTS // max(widest, self.n_features))
-        for start in range(0, len(order), size):
-            yield self.index(order[start : start + size])
+        for start in range(0, self.n if order is None else len(order), size):
+            chunk = slice(start, start + size)
+            yield chunk if order is None else self.index(order[chunk])
+
+
+def _take(array: torch.Tensor, index: torch.Tensor | slice) -> torch.Tensor:
+    return array[index] if isinstance(index, slice) else array.index_select(0, index)
 
 
 def _canonical(X):

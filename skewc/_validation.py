@@ -16,6 +16,8 @@ from skewc.metrics._matrix import check_one_kind
 
 def check_device(device: str) -> str:
     """Return `device` if torch can compute on it here."""
+    if device == "cpu":
+        return device
     try:
         known = torch.device(device).type in ("cpu", "cuda")
         if known:
