@@ -36,8 +36,8 @@ ROOT = Path(__file__).parents[1]
 STAGES = {
     "_penalties": [["penalties"], ["kronecker"]],
     "_curvature": [["curvature"], ["kronecker"]],
-    "_losses": [["losses", "objective"], ["curvature", "kronecker"]],
-    "_network": [["network", "objective"], ["curvature", "kronecker"]],
+    "_losses": [["losses", "objective"], ["curvature"], ["kronecker"]],
+    "_network": [["network", "objective"], ["kronecker"], ["curvature"]],
 }
 # Seconds each, and about the estimator as a whole.
 LONG = "protects_better or old_predictions or all_solvers"
