@@ -109,7 +109,7 @@ def measure_importance(
     add = _squares(network, sums) if curvature == "diagonal" else _factors(network, sums)
     coefs, intercepts = network.split(weights)
     diagonal_exact = curvature == "diagonal" and fisher == "exact"
-    n_active = network.sizes[-1] if mask is None else int((mask == 0).sum())
+    n_active = network.sizes[-1] if mask is None else int(mask.isfinite().sum())
     widest = max(network.sizes[1:])
     if diagonal_exact and len(coefs) > 2:
         widest = max(n_active * max(network.sizes[1:-1]), network.sizes[-1])
@@ -144,7 +144,7 @@ def _exact_pairs(network, coefs, activations, mask, smoothing) -> Iterator[tuple
     if len(coefs) == 2:
         d = summed_squares_through(p, q, coefs[-1]).sqrt_()[None]
     else:
-        active = slice(None) if mask is None else mask == 0
+        active = slice(None) if mask is None else mask.isfinite()
         # (p - e_c)·Wᵀ, without a product for each class.
         w = coefs[-1].T[active].contiguous()
         d = p @ coefs[-1].T - w[:, None, :]

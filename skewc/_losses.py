@@ -44,9 +44,7 @@ def label_distributions(logits, mask, smoothing) -> tuple[torch.Tensor, torch.Te
     The exact and the sampled Fisher take the labels from the second.
     """
     p = log_softmax(logits, mask).exp_()
-    if smoothing == 0:
-        return p, p
-    active = torch.ones_like(p[0]) if mask is None else (mask == 0).to(p)
+    active = torch.ones_like(p[0]) if mask is None else mask.isfinite().to(p)
     return p, torch.lerp(p, active / active.sum(), smoothing)
 
 
@@ -60,7 +58,7 @@ def fisher_vectors(kind: str, logits, labels, mask, uniforms, smoothing=0.0) -> 
     """
     p, q = label_distributions(logits, mask, smoothing)
     if kind == "exact":
-        active = torch.ones_like(p[0], dtype=torch.bool) if mask is None else mask == 0
+        active = torch.ones_like(p[0], dtype=torch.bool) if mask is None else mask.isfinite()
         one_hot = torch.eye(p.shape[1], dtype=p.dtype, device=p.device)
         return q[:, active].sqrt().T[:, :, None] * (p - one_hot[active][:, None, :])
     if kind == "sample":

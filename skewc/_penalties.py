@@ -144,8 +144,8 @@ class KroneckerPenalty:
     inputs: list[tuple[torch.Tensor, torch.Tensor]]
     outputs: list[tuple[torch.Tensor, torch.Tensor]]
     anchor: torch.Tensor
-    constant: float = 0.0
-    weight: float = 0.0
+    constant: float
+    weight: float
 
     @property
     def is_zero(self) -> bool:
@@ -293,7 +293,7 @@ def _eigen(matrix: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torc
     eigenvalue is nothing but rounding if it is small against Σ_i v_i²·A_ii.
     """
     if not matrix.isfinite().all():
-        return matrix.to(dtype), (matrix.diagonal() * torch.nan).to(dtype)
+        return matrix.to(dtype), torch.full_like(matrix[0], torch.nan, dtype=dtype)
     values, vectors = torch.linalg.eigh(matrix)
     noise = 16 * torch.finfo(dtype).eps * (vectors.square().T @ matrix.diagonal())
     return vectors.to(dtype), torch.where(values > noise, values, 0).to(dtype)

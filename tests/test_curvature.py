@@ -5,8 +5,9 @@ import torch
 from numpy.testing import assert_allclose
 from scipy import sparse
 
+import skewc._curvature
 import skewc._rows
-from skewc._curvature import importance_floor, measure_importance
+from skewc._curvature import check_importance_fits, importance_floor, measure_importance
 from skewc._losses import class_mask
 from skewc._network import Network
 from skewc._rows import Rows
@@ -84,21 +85,41 @@ def test_row_order_and_chunks_do_not_matter(problem, fisher, rng, monkeypatch):
         assert_allclose(shuffled, whole, rtol=1e-12, atol=1e-16)
 
 
-@pytest.mark.parametrize(("fisher", "vectors"), [("exact", 2), ("sample", 1), ("empirical", 1)])
-def test_memory_is_bounded_by_the_vectors_sent_back(problem, fisher, vectors, monkeypatch):
-    network, weights, X, y = problem
-    mask = class_mask(np.array([True, False, True]), weights)
-    sent, original = [], Network.backpropagate
+@pytest.mark.parametrize("curvature", ["diagonal", "kronecker"])
+@pytest.mark.parametrize("fisher", ["exact", "sample", "empirical"])
+@pytest.mark.parametrize(
+    "sizes", [(12, 3), (12, 6, 3), (12, 6, 5, 3), (12, 5, 6, 3), (12, 2, 2, 9), (12, 2, 9)]
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_memory_is_bounded_by_the_vectors_sent_back(
+    rng, curvature, fisher, sizes, masked, monkeypatch
+):
+    """Chunks are made for the most numbers that one row takes."""
+    network = Network(sizes, "tanh")
+    weights = torch.from_numpy(network.initialise(rng, np.float64))
+    mask = class_mask(np.arange(sizes[-1]) % 2 == 0, weights) if masked else None
+    bounds, sent = [], []
+    chunks, reduction = Rows.chunks, {"diagonal": "_squares", "kronecker": "_factors"}[curvature]
+    make = getattr(skewc._curvature, reduction)
 
-    def spy(self, coefs, activations, delta):
-        sent.append(delta.shape)
-        return original(self, coefs, activations, delta)
+    def seen(self, order, widest):
+        bounds.append(widest)
+        return chunks(self, order, widest)
 
-    monkeypatch.setattr(Network, "backpropagate", spy)
-    monkeypatch.setattr(skewc._rows, "_CHUNK_ELEMENTS", 6 * 12)  # 12 vectors of the widest layer
-    importance(network, weights, X, np.where(y == 1, 2, y), mask=mask, fisher=fisher)
-    width = 5 if fisher == "exact" else 3  # one vector stands for all classes at the logits
-    assert sent == [(vectors, 12 // vectors, width)] * vectors
+    def counting(*arguments):
+        add = make(*arguments)
+
+        def counted(layer, a, d, row_weights):
+            sent.append(d.numel() / len(a))
+            add(layer, a, d, row_weights)
+
+        return counted
+
+    monkeypatch.setattr(Rows, "chunks", seen)
+    monkeypatch.setattr(skewc._curvature, reduction, counting)
+    X, y = rng.normal(size=(8, 12)), np.zeros(8, int)
+    importance(network, weights, X, y, mask=mask, curvature=curvature, fisher=fisher)
+    assert bounds == [max(sent)]
 
 
 def test_chunks_do_not_change_what_is_sampled(problem, monkeypatch):
@@ -122,6 +143,9 @@ def test_drawn_rows_stand_for_all_on_average(problem):
     draws = [importance(network, weights, X, y, n_samples=5, rng=rng) for _ in range(600)]
     assert_allclose(np.mean(draws, axis=0), whole, rtol=0.15, atol=0.02 * whole.max())
     assert_allclose(importance(network, weights, X, y, n_samples=50), whole, rtol=1e-13)
+    before = rng.get_state()[2]
+    assert_allclose(importance(network, weights, X, y, n_samples=12, rng=rng), whole, rtol=1e-13)
+    assert rng.get_state()[2] == before  # nothing was drawn
     # Five rows of one kind tell that no row is drawn twice and that 12/5 is the scale.
     alike = np.repeat(X[:1], 12, axis=0), np.repeat(y[:1], 12)
     few = importance(network, weights, *alike, n_samples=5)
@@ -164,3 +188,22 @@ def test_silent_units_are_held_and_unused_inputs_are_free(rng):
     assert not hidden[2].any()
     assert not output.any()
     assert not b_output.any()
+
+
+def test_factors_must_fit_in_a_gibibyte():
+    """Kept twice in float64, (in + 1)² + out² numbers for each layer."""
+    check_importance_fits("kronecker", Network((8190, 2), "relu"), 8)
+    check_importance_fits("kronecker", Network((8191, 2), "relu"), 4)
+    check_importance_fits("diagonal", Network((10**6, 10**4), "relu"), 8)
+    with pytest.raises(ValueError, match=r"would keep 1\.0 GiB .* the limit of 1\.0 GiB"):
+        check_importance_fits("kronecker", Network((8191, 2), "relu"), 8)
+
+
+def test_factors_that_just_fit_are_taken(monkeypatch):
+    network = Network((2, 3, 4), "relu")
+    needed = 2 * 8 * (3**2 + 3**2 + 4**2 + 4**2)
+    monkeypatch.setattr(skewc._curvature, "_LARGEST_FACTORS", needed)
+    check_importance_fits("kronecker", network, 8)
+    monkeypatch.setattr(skewc._curvature, "_LARGEST_FACTORS", needed - 1)
+    with pytest.raises(ValueError, match="curvature='kronecker' would keep"):
+        check_importance_fits("kronecker", network, 8)

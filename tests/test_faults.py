@@ -211,15 +211,17 @@ def test_a_call_that_fails_anywhere_never_happened(case, rng):
 
 @pytest.mark.parametrize("solver", ["adam", "sgd", "lbfgs"])
 @pytest.mark.parametrize(
-    "kept, poisoned",
+    "kept, curvature, poisoned",
     [
-        (False, "skewc._objective.nll_and_delta"),
-        (True, "skewc._objective.nll_and_delta"),
-        (False, "skewc._curvature.label_distributions"),
-        (True, "skewc._curvature.fisher_vectors"),
+        (False, "diagonal", "skewc._objective.nll_and_delta"),
+        (True, "diagonal", "skewc._objective.nll_and_delta"),
+        (False, "diagonal", "skewc._curvature.label_distributions"),
+        (True, "diagonal", "skewc._curvature.fisher_vectors"),
+        (False, "kronecker", "skewc._objective.nll_and_delta"),
+        (True, "kronecker", "skewc._curvature.fisher_vectors"),
     ],
 )
-def test_what_is_not_finite_never_enters(solver, kept, poisoned, monkeypatch):
+def test_what_is_not_finite_never_enters(solver, kept, curvature, poisoned, monkeypatch):
     where, name = poisoned.rsplit(".", 1)
     module = sys.modules[where]
     original, calls, bad = getattr(module, name), 0, np.inf
@@ -234,7 +236,7 @@ def test_what_is_not_finite_never_enters(solver, kept, poisoned, monkeypatch):
         return result
 
     monkeypatch.setattr(module, name, poison)
-    start = started(next_tasks, kept, {"solver": solver})
+    start = started(next_tasks, kept, {"solver": solver, "curvature": curvature})
     calls, good = 0, copy.deepcopy(start)
     next_tasks(good, kept)
     after, n_calls = everything(good), calls

@@ -10,6 +10,7 @@ from scipy import sparse
 
 import skewc._curvature
 import skewc._learning
+import skewc._penalties
 import skewc._rows
 from skewc import EWCClassifier
 from skewc._curvature import importance_floor, measure_importance
@@ -101,6 +102,7 @@ def test_gram_of_many_columns(rng):
     total = torch.zeros(700, 700, dtype=torch.float64)
     skewc._curvature.add_gram(total, a, s)
     assert_allclose(total.triu(), (a.T @ (s * a)).triu(), rtol=1e-12, atol=1e-14)
+    assert total.count_nonzero() < 0.6 * total.numel()  # the rest was never computed
 
 
 # The penalty
@@ -202,6 +204,28 @@ def test_per_task_pulls_back_but_never_beyond_the_old_anchor(network, rng):
         expected = rotated.coordinates(gradient)
         actual = diagonal.gradient(latest)
         assert_allclose(actual[between], expected[between], atol=1e-9 * expected.abs().max())
+
+
+def test_the_merger_of_two_tasks_multiplied_out(rng):
+    """Coordinate by coordinate, in the eigenvectors of the whole product."""
+    constants = []
+    for _ in range(300):
+        a_old, a_new, g_old, g_new = (np.cov(rng.normal(size=(n, n + 1))) for n in (3, 3, 2, 2))
+        (a, u), (g, v) = np.linalg.eigh((a_old + a_new) / 2), np.linalg.eigh(g_old + g_new / 10)
+        a[0] = 0  # a direction that nothing holds
+        distance = rng.normal(size=(3, 2))
+        old, vectors, d = np.kron(a_old, g_old), np.kron(u, v), distance.ravel()
+        pull, whole, precision = vectors.T @ old @ d, vectors.T @ d, np.kron(a, g)
+        step = np.zeros(6)
+        for i in range(2, 6):
+            step[i] = np.clip(pull[i] / precision[i], min(whole[i], 0), max(whole[i], 0))
+        left = d @ old @ d - precision @ step**2
+        arrays = (torch.from_numpy(array) for array in (distance, a_old, g_old, u, a, v, g))
+        found, constant = skewc._penalties._pull(*arrays)
+        assert_allclose(found.ravel(), vectors @ step, rtol=1e-9, atol=1e-12)
+        assert_allclose(constant, max(left, 0), rtol=1e-9, atol=1e-12)
+        constants.append(constant)
+    assert min(constants) == 0  # there, `left` was negative
 
 
 def test_per_task_stays_where_a_task_adds_nothing(network, rng):

@@ -4,6 +4,7 @@ import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.neural_network import MLPClassifier
 
 from skewc._losses import nll_and_delta
 from skewc._network import Network
@@ -53,6 +54,17 @@ def test_several_vectors_per_row_go_back_like_each_alone(rng):
             assert layer == layer_c
             assert a is a_c
             assert_allclose(d[c], d_c, rtol=1e-13)
+
+
+@pytest.mark.parametrize("activation", ["identity", "logistic", "tanh", "relu"])
+def test_first_weights_are_those_of_scikit_learn(rng, seed, activation):
+    network = Network((4, 6, 5, 3), activation)
+    weights = network.initialise(np.random.RandomState(seed), np.float64)
+    theirs = MLPClassifier(
+        (6, 5), activation=activation, solver="sgd", learning_rate_init=1e-300, random_state=seed
+    )
+    theirs.partial_fit(rng.normal(size=(9, 4)), np.arange(9) % 3, classes=[0, 1, 2])
+    assert_allclose(weights, Network.join(theirs.coefs_, theirs.intercepts_), rtol=1e-12)
 
 
 def test_split_and_join_are_inverse_and_share_memory():

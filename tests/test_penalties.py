@@ -1,3 +1,5 @@
+from dataclasses import FrozenInstanceError
+
 import numpy as np
 import pytest
 import reference
@@ -5,8 +7,8 @@ import scipy.optimize
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skewc._network import Network
-from skewc._penalties import DiagonalPenalty
+from skewc._network import Network, RotatedNetwork
+from skewc._penalties import DiagonalPenalty, KroneckerPenalty
 
 LINEAR = Network((3, 2), "identity")  # of eight weights
 
@@ -20,6 +22,9 @@ def test_worked_numbers():
     assert_allclose(penalty.value(tensor(0.5)), 0.225)
     assert_allclose(penalty.gradient(tensor(0.5)), [-1.5])
     assert_allclose(penalty.scaled(10.0).value(tensor(0.5)), 2.25)
+    assert_allclose(
+        DiagonalPenalty(tensor(5.0), tensor(0.8), 0.3).scaled(2.0).value(tensor(0.5)), 0.75
+    )
     flat = DiagonalPenalty(tensor(0.05), tensor(1.0))
     assert_allclose(flat.value(tensor(3.0)), 0.1)
 
@@ -34,7 +39,7 @@ def stream(rng, n_tasks=5, n=8):
 def absorb_all(importances, weights, **options):
     penalty = DiagonalPenalty.restore(DiagonalPenalty.zero(LINEAR, np.float64), LINEAR, "cpu")
     for F, w in zip(importances, weights, strict=True):
-        penalty = penalty.absorb(w, importance=[F], rows_weight=1.0, scale=1.0, **options)
+        penalty = penalty.absorb(w, importance=[F / 2.5], rows_weight=1.0, scale=2.5, **options)
     return penalty
 
 
@@ -70,6 +75,13 @@ def test_decay_weakens_the_old_once_and_never_the_new():
     for kind in ("running_sum", "per_task"):
         penalty = absorb_all([one, one, one], [w, w, w], kind=kind, decay=0.5)
         assert_allclose(penalty.precision, 1 + 0.5 * (1 + 0.5))
+
+
+def test_importances_are_the_next_precision(rng):
+    importances, weights = stream(rng)
+    penalty = absorb_all(importances[:1], weights[:1], kind="per_task", decay=1.0)
+    actual = penalty.importances([importances[1]], scale=0.3, decay=0.7, rows_weight=1.0)
+    assert_allclose(actual, 0.7 * importances[0] + 0.3 * importances[1], rtol=1e-13)
 
 
 @pytest.mark.parametrize("step", [0.1, "per coordinate"])
@@ -108,6 +120,11 @@ def test_no_strength_makes_nan(dtype, strength):
         penalty.prox_(weights, inverse_step + 1e-30)
         assert torch.isfinite(weights).all()
     assert weights[0] == 0
+    # Nor does the sum with the largest inverse step overflow, which would let go of all.
+    largest = torch.finfo(dtype).max
+    pinned = DiagonalPenalty(P[2:3], torch.ones(1, dtype=dtype)).scaled(largest)
+    pinned.prox_(weights[1:2].zero_(), largest / 2)
+    assert 0.1 < weights[1] < 1
 
 
 def test_the_value_is_finite_where_the_squared_distance_is_not():
@@ -128,8 +145,47 @@ def test_state_is_numpy_and_restores_to_copies(rng):
 
 
 def test_floor_holds_what_is_held_less_at_the_weights_given():
-    penalty = DiagonalPenalty(tensor(0.0, 0.5, 2.0), tensor(1.0, 2.0, 3.0), 4.0)
-    floored = penalty.floored(tensor(1.0, 0.1, 1.0), tensor(7.0, 8.0, 9.0))
-    assert_array_equal(floored.precision, [1.0, 0.5, 2.0])
-    assert_array_equal(floored.anchor, [7.0, 2.0, 3.0])
+    penalty = DiagonalPenalty(tensor(0.0, 0.5, 2.0, 1.0), tensor(1.0, 2.0, 3.0, 4.0), 4.0)
+    floored = penalty.floored(tensor(1.0, 0.1, 1.0, 1.0), tensor(6.0, 7.0, 8.0, 9.0))
+    assert_array_equal(floored.precision, [1.0, 0.5, 2.0, 1.0])
+    assert_array_equal(floored.anchor, [6.0, 2.0, 3.0, 4.0])
     assert floored.constant == 4.0
+
+
+def test_what_several_threads_may_read_cannot_change():
+    network = Network((3, 2), "relu")
+    rotated = RotatedNetwork(network, (torch.eye(4),), (torch.eye(2),))
+    kronecker = KroneckerPenalty.restore(KroneckerPenalty.zero(network, np.float64), network, "cpu")
+    diagonal = DiagonalPenalty(tensor(1.0), tensor(1.0))
+    growth = network.grow(np.array([0, 2]), 3)
+    for thing, name in (
+        (network, "sizes"),
+        (growth, "network"),
+        (rotated, "network"),
+        (diagonal, "constant"),
+        (kronecker, "constant"),
+    ):
+        with pytest.raises(FrozenInstanceError):
+            setattr(thing, name, getattr(thing, name))
+
+
+@pytest.mark.parametrize(
+    ("precision", "finite", "zero"),
+    [((0, 0), True, True), ((0, 2), True, False), ((1, np.inf), False, False)],
+)
+def test_overflow_and_emptiness_are_seen(precision, finite, zero):
+    penalty = DiagonalPenalty(tensor(*precision), tensor(0.0, 0.0))
+    assert penalty.is_finite is finite
+    assert penalty.is_zero is zero
+
+
+@pytest.mark.parametrize(
+    ("a", "g", "finite", "zero"),
+    [(0, 0, True, True), (1e20, 1e18, True, False), (1e20, 1e20, False, False)],
+)
+def test_products_that_overflow_are_seen(a, g, finite, zero):
+    state = KroneckerPenalty.zero(LINEAR, np.float32)
+    state["inputs"][0][1][1], state["outputs"][0][1][1] = a, g
+    penalty = KroneckerPenalty.restore(state, LINEAR, "cpu")
+    assert penalty.is_finite is finite
+    assert penalty.is_zero is zero
