@@ -10,11 +10,7 @@ told the task when predicting (domain-incremental). One call of
 """
 
 import sys
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
@@ -31,7 +27,6 @@ from skewc.pipeline import make_continual_pipeline
 QUICK = "--quick" in sys.argv
 EPOCHS = 5 if QUICK else 50
 SCALE = FunctionTransformer(lambda pixels: pixels / 16)  # to [0, 1]
-FIGURES = Path(__file__).parent / "figures"
 
 # %%
 # Learning
@@ -71,7 +66,6 @@ for result in results:
 # What each knows of the tasks so far, and what is left of each task
 # ------------------------------------------------------------------
 
-FIGURES.mkdir(exist_ok=True)
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(11, 3.8), layout="constrained", width_ratios=(1, 1.25)
 )
@@ -95,5 +89,4 @@ right.set(xticks=range(T), xticklabels=["0°", "25°", "50°", "75°", "100°"],
 right.set(yticks=range(len(results)), yticklabels=[result.name for result in results])
 right.spines[:].set_visible(False)
 figure.colorbar(image, ax=right, label="test accuracy after the last task")
-figure.savefig(FIGURES / "compare_estimators.png", dpi=150)
-print(f"\nPicture: {FIGURES / 'compare_estimators.png'}")
+plt.show()
