@@ -38,14 +38,16 @@ html_title = f"skewc {version}"
 html_static_path = ["_static"]
 html_css_files = ["skewc.css"]
 html_show_sourcelink = False
-html_sidebars = {"index": [], "changelog": []}
+html_sidebars = {
+    page: [] for page in ("index", "quickstart", "api", "benchmarks", "contributing")
+}
 html_theme_options = {
     "logo": {"text": "skewc"},
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "footer_start": ["copyright"],
     "footer_end": [],
-    "show_prev_next": True,
+    "show_toc_level": 2,
     "header_links_before_dropdown": 6,
 }
 html_math_renderer = "mathml"
@@ -124,7 +126,7 @@ def inline_math(writer, node):
 
 def block_math(writer, node):
     formula = tex2mathml(node.astext().strip(), as_block=True)
-    writer.body.append(f'<div class="math">{formula}</div>\n')
+    writer.body.append(f'<div class="formula">{formula}</div>\n')
     raise nodes.SkipNode
 
 

@@ -21,6 +21,8 @@ from skewc import EWCClassifier
 
 # A fixed number of epochs is the budget here, not a failure to converge.
 warnings.simplefilter("ignore", ConvergenceWarning)
+# torch's exporter warns of its own code.
+warnings.simplefilter("ignore", FutureWarning)
 
 # %%
 # Learn, and copy
@@ -32,7 +34,7 @@ X = (X / 16).astype(np.float32)
 permuted = X[:, np.random.RandomState(0).permutation(64)]
 clf = EWCClassifier(curvature="kronecker", max_iter=30, batch_size=32, random_state=0)
 clf.partial_fit(X, y, task_id="plain").partial_fit(permuted, y, task_id="permuted")
-network = clf.to_torch()
+network = clf.to_torch().eval()
 print(network)
 
 # %%

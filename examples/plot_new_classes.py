@@ -3,8 +3,8 @@ What if new tasks bring new classes?
 ====================================
 
 Two digits at a time, and nobody says which two when a digit must be told from all ten
-(class-incremental). The penalty alone fails at that, whatever its strength: outputs of
-different tasks were never trained side by side. A memory of a few rows helps, and so does a
+(class-incremental). The penalty alone falls far behind: outputs of different tasks
+were never trained side by side. A memory of a few rows helps, and so does a
 read-out that keeps no row at all.
 """
 

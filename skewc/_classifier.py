@@ -78,12 +78,12 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     and Ω is a quadratic around earlier weights w*, weighted by the Fisher information F
     of each earlier task k, a sum over its rows::
 
-        running sum   Ω(w) = Σ_k ω_k·(w - w*_latest)ᵀ F_k (w - w*_latest)    [2]_
-        per task      Ω(w) = Σ_k ω_k·(w - w*_k)ᵀ F_k (w - w*_k)              [1]_
+        running sum   Ω(w) = Σ_k ω_k·(w - w*_latest)ᵀ F_k (w - w*_latest)
+        per task      Ω(w) = Σ_k ω_k·(w - w*_k)ᵀ F_k (w - w*_k)
 
-    Both are kept as one quadratic, so the estimator is as large after a hundred tasks as
-    after two, and it keeps no row of data. F is its diagonal, or a Kronecker product for
-    each layer (`curvature`).
+    The first is that of [2]_ and [3]_, the second of [1]_. Both are kept as one quadratic,
+    so the estimator is as large after a hundred tasks as after two, and it keeps no row of
+    data. F is its diagonal, or a Kronecker product for each layer (`curvature`).
 
     Read more in the :ref:`user guide <guide>`.
 
