@@ -16,7 +16,7 @@ warnings.simplefilter("ignore", ConvergenceWarning)
 plt.rcParams |= {"svg.hashsalt": "skewc", "font.size": 11}
 WAYS = {
     "fine-tuning": {"ewc_lambda": 0},
-    "EWCClassifier, Kronecker": {"curvature": "kronecker"},
+    "EWC, Kronecker factors": {"curvature": "kronecker"},
 }
 
 X, y = load_digits(return_X_y=True)

@@ -1,6 +1,6 @@
 """
-Comparing estimators over one stream
-====================================
+Which estimator forgets least?
+==============================
 
 Digits are turned a little further with each task: 0, 25, 50, 75 and 100 degrees. Five
 estimators learn the tasks one after another, never go back to an earlier one, and are not
@@ -70,7 +70,7 @@ figure, (left, right) = plt.subplots(
     1, 2, figsize=(11, 3.8), layout="constrained", width_ratios=(1, 1.25)
 )
 T = len(tasks)
-colors = plt.colormaps["viridis"](np.linspace(0, 0.9, len(results)))
+colors = ["0.75", "0.6", "0.4", "tab:orange", "tab:blue"]
 for result, color, marker in zip(results, colors, "osD^v", strict=True):
     so_far = [result.matrix[i, : i + 1].mean() for i in range(T)]
     left.plot(range(1, T + 1), so_far, color=color, marker=marker, label=result.name)
@@ -78,7 +78,7 @@ left.set(xlabel="tasks learned", ylabel="average test accuracy on them", xticks=
 left.set(ylim=(0, 1.03))
 left.grid(axis="y", alpha=0.3)
 left.spines[["top", "right"]].set_visible(False)
-left.legend(frameon=False, loc="lower left")
+left.legend(frameon=False, loc="lower left", fontsize=9)
 
 final = np.array([result.matrix[-1] for result in results])
 image = right.imshow(final, vmin=0, vmax=1, cmap="viridis", aspect="auto")

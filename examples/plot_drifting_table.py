@@ -1,6 +1,6 @@
 """
-A drifting table with words and gaps
-====================================
+How do I protect a table that drifts?
+=====================================
 
 Tumours are to be told apart, benign from malignant, by the Wisconsin table of breast cancer.
 Its rows come from five clinics, one after another. Each clinic's instruments have a scale

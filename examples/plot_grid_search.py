@@ -1,6 +1,6 @@
 """
-Searching λ over a stream
-=========================
+How do I search λ over a stream?
+================================
 
 How strongly should earlier tasks be protected? Too little and they are forgotten, too much
 and new tasks are not learned. A grid search inside a pipeline finds out by

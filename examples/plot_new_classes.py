@@ -56,13 +56,12 @@ for name, result in results.items():
 # Each cell is the test accuracy on the digits of its column after the digits of its row were
 # learned, where all digits seen so far are possible answers.
 
-figure, axes = plt.subplots(1, 4, figsize=(13, 3.9), sharey=True, layout="constrained")
-for ax, (name, result) in zip(axes, results.items(), strict=True):
+figure, axes = plt.subplots(2, 2, figsize=(8, 8), sharex=True, sharey=True, layout="constrained")
+for ax, (name, result) in zip(axes.flat, results.items(), strict=True):
     AccuracyMatrixDisplay.from_result(result, ax=ax, colorbar=False)
     average = result.summary()["average_accuracy"]
-    ax.set_title(f"{name}\n{average:.2f} in the end")
-for ax in axes[1:]:
-    ax.set_ylabel("")
+    ax.set_title(f"{name}: {average:.2f} in the end")
+    ax.label_outer()
 plt.show()
 
 # %%

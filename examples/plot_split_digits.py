@@ -1,6 +1,6 @@
 """
-Keeping the first tasks of a stream
-===================================
+What is forgotten, and what is kept?
+====================================
 
 A network learns five tasks one after another and never sees a task's data again. Plain
 fine-tuning loses the first tasks; Elastic Weight Consolidation keeps them. Two streams of
