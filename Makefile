@@ -35,7 +35,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/scenarios.py
 
 clean:
-	rm -rf $(VENV) .venv-oldest docs/_build docs/generated examples/figures build dist .pytest_cache .ruff_cache .coverage
+	rm -rf $(VENV) .venv-oldest docs/_build docs/auto_examples docs/generated examples/figures build dist .pytest_cache .ruff_cache .coverage
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,6 +1,6 @@
 """
-Comparing estimators over one stream
-====================================
+Which estimator forgets least?
+==============================
 
 Digits are turned a little further with each task: 0, 25, 50, 75 and 100 degrees. Five
 estimators learn the tasks one after another, never go back to an earlier one, and are not
@@ -10,11 +10,7 @@ told the task when predicting (domain-incremental). One call of
 """
 
 import sys
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
@@ -31,7 +27,6 @@ from skewc.pipeline import make_continual_pipeline
 QUICK = "--quick" in sys.argv
 EPOCHS = 5 if QUICK else 50
 SCALE = FunctionTransformer(lambda pixels: pixels / 16)  # to [0, 1]
-FIGURES = Path(__file__).parent / "figures"
 
 # %%
 # Learning
@@ -71,12 +66,11 @@ for result in results:
 # What each knows of the tasks so far, and what is left of each task
 # ------------------------------------------------------------------
 
-FIGURES.mkdir(exist_ok=True)
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(11, 3.8), layout="constrained", width_ratios=(1, 1.25)
 )
 T = len(tasks)
-colors = plt.colormaps["viridis"](np.linspace(0, 0.9, len(results)))
+colors = ["0.75", "0.6", "0.4", "tab:orange", "tab:blue"]
 for result, color, marker in zip(results, colors, "osD^v", strict=True):
     so_far = [result.matrix[i, : i + 1].mean() for i in range(T)]
     left.plot(range(1, T + 1), so_far, color=color, marker=marker, label=result.name)
@@ -84,7 +78,7 @@ left.set(xlabel="tasks learned", ylabel="average test accuracy on them", xticks=
 left.set(ylim=(0, 1.03))
 left.grid(axis="y", alpha=0.3)
 left.spines[["top", "right"]].set_visible(False)
-left.legend(frameon=False, loc="lower left")
+left.legend(frameon=False, loc="lower left", fontsize=9)
 
 final = np.array([result.matrix[-1] for result in results])
 image = right.imshow(final, vmin=0, vmax=1, cmap="viridis", aspect="auto")
@@ -95,5 +89,4 @@ right.set(xticks=range(T), xticklabels=["0°", "25°", "50°", "75°", "100°"],
 right.set(yticks=range(len(results)), yticklabels=[result.name for result in results])
 right.spines[:].set_visible(False)
 figure.colorbar(image, ax=right, label="test accuracy after the last task")
-figure.savefig(FIGURES / "compare_estimators.png", dpi=150)
-print(f"\nPicture: {FIGURES / 'compare_estimators.png'}")
+plt.show()

@@ -1,6 +1,6 @@
 """
-A drifting table with words and gaps
-====================================
+How do I protect a table that drifts?
+=====================================
 
 Tumours are to be told apart, benign from malignant, by the Wisconsin table of breast cancer.
 Its rows come from five clinics, one after another. Each clinic's instruments have a scale
@@ -14,11 +14,7 @@ come to mean something else.
 """
 
 import sys
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -38,7 +34,6 @@ QUICK = "--quick" in sys.argv
 N_SEEDS, EPOCHS = (1, 20) if QUICK else (5, 100)
 CLINICS = ["Aarau", "Bern", "Chur", "Davos", "Egg"]
 WORDS = ["low", "middle", "high"]
-FIGURES = Path(__file__).parent / "figures"
 
 # %%
 # The tables
@@ -126,7 +121,6 @@ for name, R in matrices.items():
     cells = "".join(f"{accuracy:8.3f}" for accuracy in R[-1])
     print(f"{name:28}{cells}{R[-1].mean():10.3f}")
 
-FIGURES.mkdir(exist_ok=True)
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True, layout="constrained")
 for ax, (name, R) in zip(axes, matrices.items(), strict=True):
     TaskAccuracyDisplay.from_matrix(R, task_ids=CLINICS, name=name, ax=ax)
@@ -134,5 +128,4 @@ for ax, (name, R) in zip(axes, matrices.items(), strict=True):
 axes[0].get_legend().remove()
 axes[1].get_legend().set_title("clinic")
 axes[1].set_ylabel("")
-figure.savefig(FIGURES / "drifting_table.png", dpi=150)
-print(f"\nPicture: {FIGURES / 'drifting_table.png'}")
+plt.show()

@@ -1,6 +1,6 @@
 """
-Searching λ over a stream
-=========================
+How do I search λ over a stream?
+================================
 
 How strongly should earlier tasks be protected? Too little and they are forgotten, too much
 and new tasks are not learned. A grid search inside a pipeline finds out by
@@ -10,11 +10,7 @@ their pixels shuffled in a way of their own.
 
 import sys
 import warnings
-from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import sklearn
@@ -37,7 +33,6 @@ QUICK = "--quick" in sys.argv
 LAMBDAS = [0, 10] if QUICK else [0, 1, 10, 30, 100, 1000]
 EPOCHS = 3 if QUICK else 20
 SCALE = FunctionTransformer(lambda pixels: pixels / 16)  # to [0, 1]
-FIGURES = Path(__file__).parent / "figures"
 
 # %%
 # The search
@@ -88,7 +83,6 @@ for k, value in enumerate(LAMBDAS):
 # Forgetting falls with λ all the way. So does the accuracy on a task just learned: the
 # best λ lies between.
 
-FIGURES.mkdir(exist_ok=True)
 figure, ax = plt.subplots(figsize=(7.4, 4), layout="constrained")
 ax.errorbar(
     LAMBDAS, scores, spread, color="black", marker="s", capsize=3, lw=2.5,
@@ -107,5 +101,4 @@ ax.set(xlabel="strength of the penalty, λ", ylabel="accuracy, forgetting")
 ax.grid(axis="y", alpha=0.3)
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-figure.savefig(FIGURES / "grid_search.png", dpi=150)
-print(f"\nPicture: {FIGURES / 'grid_search.png'}")
+plt.show()

@@ -1,6 +1,6 @@
 """
-Keeping the first tasks of a stream
-===================================
+What is forgotten, and what is kept?
+====================================
 
 A network learns five tasks one after another and never sees a task's data again. Plain
 fine-tuning loses the first tasks; Elastic Weight Consolidation keeps them. Two streams of
@@ -45,7 +45,7 @@ QUICK = "--quick" in sys.argv
 N_TASKS, EPOCHS = 5, 3 if QUICK else 25
 LAMBDAS = [0, 10] if QUICK else [0, 1, 10, 100]
 SCALE = FunctionTransformer(lambda pixels: pixels / 16)  # to [0, 1]
-FIGURES = Path(__file__).parent / "figures"
+FIGURES = Path(sys.argv[0]).parent / "figures"
 
 # %%
 # The streams

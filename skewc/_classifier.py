@@ -78,14 +78,14 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     and Ω is a quadratic around earlier weights w*, weighted by the Fisher information F
     of each earlier task k, a sum over its rows::
 
-        running sum   Ω(w) = Σ_k ω_k·(w - w*_latest)ᵀ F_k (w - w*_latest)    [2]_
-        per task      Ω(w) = Σ_k ω_k·(w - w*_k)ᵀ F_k (w - w*_k)              [1]_
+        running sum   Ω(w) = Σ_k ω_k·(w - w*_latest)ᵀ F_k (w - w*_latest)
+        per task      Ω(w) = Σ_k ω_k·(w - w*_k)ᵀ F_k (w - w*_k)
 
-    Both are kept as one quadratic, so the estimator is as large after a hundred tasks as
-    after two, and it keeps no row of data. F is its diagonal, or a Kronecker product for
-    each layer (`curvature`).
+    The first is that of [2]_ and [3]_, the second of [1]_. Both are kept as one quadratic,
+    so the estimator is as large after a hundred tasks as after two, and it keeps no row of
+    data. F is its diagonal, or a Kronecker product for each layer (`curvature`).
 
-    Read more in the :ref:`user guide <index>`.
+    Read more in the :ref:`user guide <guide>`.
 
     Parameters
     ----------
@@ -535,6 +535,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def fit(self, X, y, sample_weight=None, task_id=None):
         """Learn from scratch; the next `partial_fit` protects what was learned.
 
+        All that was learned before is dropped; with `warm_start`, the weights stay.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
@@ -563,6 +565,19 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ValueError
             If X, y, weights or ids are malformed, if no row has weight, or if training
             diverged. The estimator is then what it was before.
+
+        See Also
+        --------
+        partial_fit : Learn one more task, or go on with one.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> clf.score(X, y) > 0.95
+        True
         """
         return self._commit(X, y, task_id, sample_weight)
 
@@ -614,6 +629,21 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ------
         ValueError
             As in `fit`, and for labels outside a declared `classes`.
+
+        See Also
+        --------
+        fit : Learn from scratch.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0)
+        >>> clf = clf.partial_fit(X, y, task_id="garden")
+        >>> clf = clf.partial_fit(X + 1, y, task_id="meadow")
+        >>> clf.task_ids_
+        ['garden', 'meadow']
         """
         return self._commit(
             X, y, task_id, sample_weight, goes_on=True, classes=classes, consolidate=consolidate
@@ -780,11 +810,17 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def penalty_value(self):
         """Compute (λ/2)·Ω at the present weights.
 
+        It is what the quadratics say that the earlier tasks have lost, times λ.
+
         Returns
         -------
         float
             In nats, summed over rows (with ``fisher_scale='mean'``, per row). 0 after
             the first task.
+
+        See Also
+        --------
+        skewc.metrics.RestoringForceDisplay : The force of the same penalty on single weights.
 
         Examples
         --------
@@ -806,11 +842,18 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def to_torch(self):
         """Copy the fitted network to torch.
 
+        It takes the weights and activations along, and nothing else: no penalty, memory or
+        discriminant, and no task.
+
         Returns
         -------
         torch.nn.Sequential
             Takes a tensor (n, n_features) of the dtype of `coefs_` and returns logits
             (n, n_classes) for `classes_`, classes never seen included.
+
+        See Also
+        --------
+        decision_function : The same logits without torch.
 
         Examples
         --------
@@ -880,6 +923,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def decision_function(self, X, task_id=None):
         """Compute the logits of the classes.
 
+        Where a task is given, classes of other tasks are out of the question.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
@@ -902,12 +947,28 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ValueError
             If a `task_id` was never learned, or X is malformed or so large that the
             outputs overflow.
+
+        See Also
+        --------
+        predict_proba : Their softmax.
+        to_torch : The network that computes them.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> clf.decision_function(X[:2]).shape
+        (2, 3)
         """
         logits = self._logits(X, task_id)[0]
         return (logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits).cpu().numpy()
 
     def predict_proba(self, X, task_id=None):
         """Compute the probabilities of the classes.
+
+        They are the softmax of the logits, over the classes of the task where one is given.
 
         Parameters
         ----------
@@ -929,11 +990,27 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ValueError
             If a `task_id` was never learned, or X is malformed or so large that the
             outputs overflow.
+
+        See Also
+        --------
+        predict : The likeliest class.
+        predict_log_proba : Their logarithms.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> clf.predict_proba(X[:1]).round(2)
+        array([[1., 0., 0.]])
         """
         return torch.softmax(self._logits(X, task_id)[0], dim=1).cpu().numpy()
 
     def predict_log_proba(self, X, task_id=None):
         """Compute the logarithms of the probabilities of the classes.
+
+        They stay exact where probabilities are too small to tell apart.
 
         Parameters
         ----------
@@ -954,6 +1031,19 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ValueError
             If a `task_id` was never learned, or X is malformed or so large that the
             outputs overflow.
+
+        See Also
+        --------
+        predict_proba : The probabilities themselves.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> clf.predict_log_proba(X[:2]).argmax(axis=1)
+        array([0, 0])
         """
         logits, _ = self._logits(X, task_id)
         log_p = torch.log_softmax(logits, dim=1)
@@ -962,6 +1052,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def predict(self, X, task_id=None):
         """Predict the likeliest class of each row.
+
+        Without a `task_id` it is any of the classes seen so far.
 
         Parameters
         ----------
@@ -982,12 +1074,27 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ValueError
             If a `task_id` was never learned, or X is malformed or so large that the
             outputs overflow.
+
+        See Also
+        --------
+        predict_proba : The probabilities of all classes.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> clf.predict(X[:2])
+        array([0, 0])
         """
         logits, classes = self._logits(X, task_id)
         return classes[logits.argmax(dim=1).cpu().numpy()]
 
     def score(self, X, y, sample_weight=None, task_id=None):
         """Compute the accuracy of the predicted classes.
+
+        Where a task is given, `predict` is told it too.
 
         Parameters
         ----------
@@ -1007,6 +1114,19 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         float
             Weighted share of rows predicted right, in [0, 1].
+
+        See Also
+        --------
+        skewc.metrics.average_task_accuracy : The mean of the tasks' accuracies.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> clf.score(X, y) > 0.95
+        True
         """
         return accuracy_score(y, self.predict(X, task_id=task_id), sample_weight=sample_weight)
 

@@ -108,6 +108,8 @@ class ContinualPipeline(Pipeline):
     def fit(self, X, y=None, task_id=None, **params):
         """Fit the transformers anew, and the last step on what they make of the rows.
 
+        Nothing is frozen yet: the transformers see the rows of all tasks of this call.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
@@ -127,6 +129,22 @@ class ContinualPipeline(Pipeline):
         -------
         ContinualPipeline
             The pipeline itself.
+
+        See Also
+        --------
+        partial_fit : Learn task after task with the transformers of the first.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from skewc.pipeline import make_continual_pipeline
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0)
+        >>> pipeline = make_continual_pipeline(StandardScaler(), clf).fit(X, y, task_id="garden")
+        >>> pipeline[-1].task_ids_
+        ['garden']
         """
         if task_id is not None and self._wants_task_id("fit", may_take_task_id):
             on = get_config()["enable_metadata_routing"]
@@ -137,6 +155,9 @@ class ContinualPipeline(Pipeline):
     @with_callbacks
     def partial_fit(self, X, y=None, task_id=None, *, classes=None, **params):
         """Learn one more task, or another chunk of the latest one.
+
+        The first call fits the transformers; later ones leave them as they are, unless
+        `update_transformers` says otherwise.
 
         Parameters
         ----------
@@ -169,6 +190,25 @@ class ContinualPipeline(Pipeline):
         ValueError
             If a parameter is meant for a step that does not exist. After this as after any
             other error, each step is what it was before the call.
+
+        See Also
+        --------
+        fit : Fit all steps anew.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> from skewc.pipeline import make_continual_pipeline
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0)
+        >>> pipeline = make_continual_pipeline(StandardScaler(), clf)
+        >>> pipeline = pipeline.partial_fit(X, y, task_id="garden")
+        >>> mean = pipeline[0].mean_
+        >>> pipeline = pipeline.partial_fit(X + 1, y, task_id="meadow")
+        >>> (pipeline[0].mean_ == mean).all()
+        np.True_
         """
         self._validate_steps()
         if task_id is not None and self._wants_task_id("partial_fit", takes_task_id):
@@ -236,10 +276,24 @@ class ContinualPipeline(Pipeline):
     def get_metadata_routing(self):
         """Get what each step requests, `partial_fit` included.
 
+        scikit-learn asks for it where metadata routing is on.
+
         Returns
         -------
         MetadataRouter
             That of Pipeline, with routes for `partial_fit`.
+
+        See Also
+        --------
+        partial_fit : What the routes lead to.
+
+        Examples
+        --------
+        >>> from skewc import EWCClassifier
+        >>> from skewc.pipeline import make_continual_pipeline
+        >>> router = make_continual_pipeline(EWCClassifier()).get_metadata_routing()
+        >>> router.consumes("partial_fit", ["task_id"])
+        {'task_id'}
         """
         router = super().get_metadata_routing()
         *transformers, (final, _) = self.steps
@@ -257,6 +311,8 @@ class ContinualPipeline(Pipeline):
     def score(self, X, y=None, sample_weight=None, **params):
         """Score the transformed rows by the last step.
 
+        `task_id` reaches the last step with metadata routing off, too.
+
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
@@ -269,13 +325,28 @@ class ContinualPipeline(Pipeline):
             Weights of the rows, passed on if given.
 
         **params : dict
-            Parameters of the last step's `score`, such as `task_id`. (Pipeline drops them
-            unless metadata routing is on.)
+            Parameters of the last step's `score`, such as `task_id`. Pipeline drops them
+            unless metadata routing is on.
 
         Returns
         -------
         float
             What the last step's `score` returns.
+
+        See Also
+        --------
+        fit : Fit the steps.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> from skewc.pipeline import make_continual_pipeline
+        >>> pipeline = make_continual_pipeline(EWCClassifier(solver="lbfgs", random_state=0))
+        >>> pipeline = pipeline.partial_fit(X, y, task_id="garden")
+        >>> pipeline.score(X, y, task_id="garden") > 0.95
+        True
         """
         if not params or get_config()["enable_metadata_routing"]:
             return super().score(X, y, sample_weight=sample_weight, **params)
@@ -330,6 +401,8 @@ def make_continual_pipeline(
 ):
     """Make a :class:`ContinualPipeline` whose steps are named by their types.
 
+    As :func:`sklearn.pipeline.make_pipeline` does for a Pipeline.
+
     Parameters
     ----------
     *steps : estimators
@@ -351,6 +424,10 @@ def make_continual_pipeline(
     -------
     ContinualPipeline
         The pipeline.
+
+    See Also
+    --------
+    ContinualPipeline : The same with names of your own.
 
     Examples
     --------

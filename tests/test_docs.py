@@ -3,48 +3,73 @@
 import importlib
 import inspect
 import re
+import runpy
 from pathlib import Path
+from textwrap import dedent
 
+import numpy as np
 import pytest
 from numpydoc.validate import validate
 
 ROOT = Path(__file__).parent.parent
-PYTHON = {
-    "README.md": re.compile(r"```python\n(.*?)```", re.DOTALL),
-    **{
-        f"docs/{path.name}": re.compile(r"\.\. code-block:: python\n\n((?:    .*\n|\n)+)")
-        for path in sorted((ROOT / "docs").glob("*.rst"))
-        if "code-block:: python" in path.read_text(encoding="utf-8")
-    },
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.rst")}
+# A block of Python and, where one follows it directly, the block that says what it prints.
+MARKDOWN = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+INDENTED = r"\.\. code-block:: {}\n\n((?:    .*\n|\n)+)"
+RST = re.compile(INDENTED.format("python") + f"(?:{INDENTED.format('text')})?")
+BLOCKS = {"README.md": MARKDOWN.findall(README)} | {
+    name: RST.findall(page) for name, page in sorted(PAGES.items()) if "block:: python" in page
 }
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
-@pytest.mark.parametrize("name", PYTHON)
+@pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few epochs
-def test_code_blocks_run(name, capsys):
-    blocks = PYTHON[name].findall((ROOT / name).read_text(encoding="utf-8"))
-    assert blocks
+def test_code_blocks_run_and_print_what_stands_below(name, capsys):
     namespace = {}
-    for block in blocks:
-        lines = block.splitlines()
-        indent = len(lines[0]) - len(lines[0].lstrip())
-        exec("\n".join(line[indent:] for line in lines), namespace)
-    accuracies = [float(a) for a in capsys.readouterr().out.split()]
-    assert len(accuracies) == sum(block.count("score(") for block in blocks if "print(" in block)
-    assert min(accuracies) > 0.85
+    for code, expected in BLOCKS[name]:
+        exec(dedent(code), namespace)
+        printed = capsys.readouterr().out
+        assert NUMBER.sub("#", printed).split() == NUMBER.sub("#", expected).split()
+        # Training on another machine may round otherwise; accuracies then differ a little.
+        np.testing.assert_allclose(
+            [float(number) for number in NUMBER.findall(printed)],
+            [float(number) for number in NUMBER.findall(expected)],
+            rtol=0.03, atol=0.02,
+        )  # fmt: skip
+
+
+def test_every_block_of_python_is_found():
+    for name, text in {"README.md": README, **PAGES}.items():
+        starts = text.count("```python") + text.count("code-block:: python")
+        assert starts == len(BLOCKS.get(name, []))
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_links_between_files_lead_somewhere(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)|src=\"([^\"]+)\"", text):
+        path = "".join(target)
+        assert path.startswith("https://") or (ROOT / path).is_file(), path
+
+
+def test_every_example_is_in_the_gallery():
+    gallery = runpy.run_path(str(ROOT / "docs/gallery.py"))
+    names = [path.stem.removeprefix("plot_") for path in (ROOT / "examples").glob("plot_*.py")]
+    assert sorted(gallery["EXAMPLES"]) == sorted(names)
 
 
 def test_readme_commands_are_targets():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    commands = re.findall(r"^    make (\w+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    commands = re.findall(r"^    make (\w+)$", README, re.MULTILINE)
     assert commands == ["demo", "test"]
     for command in commands:
         assert f"\n{command}:" in makefile
 
 
 def test_each_promise_is_held_by_tests_that_exist():
-    page = (ROOT / "docs/promises.rst").read_text(encoding="utf-8")
-    promises = re.split(r"^   \* - ", page, flags=re.MULTILINE)[1:]
+    promises = re.split(r"^   \* - ", PAGES["promises.rst"], flags=re.MULTILINE)[1:]
     for promise in promises:
         tests = re.findall(r"``(tests/\w+\.py)::(\w+)``", promise)
         assert tests or promise.startswith("promise\n"), promise
@@ -74,17 +99,15 @@ def public_names():
     for name, thing in public_objects():
         yield name
         if inspect.isclass(thing):
-            for member, value in vars(thing).items():
-                if inspect.isfunction(value) and not member.startswith("_"):
+            for member in vars(thing):
+                written_here = not re.match("_|set_.*_request$", member)  # or by scikit-learn
+                if written_here and callable(getattr(thing, member)):
                     yield f"{name}.{member}"
 
 
 @pytest.mark.parametrize("name", list(public_names()))
 def test_docstring(name):
-    # No need of an extended summary, of See Also, or of examples beside the class's own.
-    optional = {"ES01", "SA01", "EX01"}
-    errors = [error for error in validate(name)["errors"] if error[0] not in optional]
-    assert not errors
+    assert not validate(name)["errors"]
 
 
 @pytest.mark.parametrize("name", dict(public_objects()))

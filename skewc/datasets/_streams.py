@@ -24,6 +24,8 @@ FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 class Task(NamedTuple):
     """One task of a stream: its id, its training rows and its test rows.
 
+    A tuple with names: what has these five fields is a task.
+
     Parameters
     ----------
     id : str or number
@@ -40,6 +42,10 @@ class Task(NamedTuple):
 
     y_test : array-like of shape (n_test_samples,)
         Their labels.
+
+    See Also
+    --------
+    skewc.model_selection.evaluate_stream : Learns a list of them.
 
     Examples
     --------
@@ -92,6 +98,10 @@ def stack_tasks(tasks, *, part="train"):
     ValueError
         If there is no task, `part` is unknown, X and y differ in length, or tasks in the
         kind of container or in their columns.
+
+    See Also
+    --------
+    skewc.model_selection.TaskStratifiedKFold : Folds for rows in any order.
 
     Examples
     --------
@@ -160,6 +170,11 @@ def make_permuted_tasks(X, y, n_tasks=5, *, n_samples=None, test_size=0.25, rand
     ------
     ValueError
         If a count is out of range, or the rows cannot be split.
+
+    See Also
+    --------
+    make_rotated_tasks : Turn images instead.
+    make_split_tasks : New classes instead.
 
     References
     ----------
@@ -238,6 +253,10 @@ def make_rotated_tasks(
         If an angle is not finite, the images do not have `image_shape` or are not square,
         a count is out of range, or the rows cannot be split.
 
+    See Also
+    --------
+    make_permuted_tasks : Shuffle the features instead.
+
     References
     ----------
     .. [1] Lopez-Paz & Ranzato (2017). Gradient episodic memory for continual learning.
@@ -273,6 +292,8 @@ def make_split_tasks(
 ):
     """Make tasks that each hold a few of the classes, in sorted order.
 
+    As in split MNIST. Tasks are numbered from 0 in the order of their classes.
+
     Parameters
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
@@ -305,6 +326,10 @@ def make_split_tasks(
     ValueError
         If the classes cannot be shared out evenly, a task would have a single label
         (``scenario='domain'``), or the rows cannot be split.
+
+    See Also
+    --------
+    make_permuted_tasks : Other inputs instead of other classes.
 
     Examples
     --------
@@ -382,6 +407,10 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
         If `drift` is negative, not finite or so large that features overflow, there are
         fewer training or test rows than tasks, or the rows cannot be split.
 
+    See Also
+    --------
+    make_permuted_tasks : A change that leaves nothing where it was.
+
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
@@ -429,6 +458,8 @@ def make_drift_tasks(X, y, n_tasks=5, *, drift=1.0, test_size=0.25, random_state
 def load_fashion_mnist(path=None):
     """Load Fashion-MNIST [1]_: 70,000 images of 28x28 pixels in ten classes of clothing.
 
+    Nothing is downloaded.
+
     Parameters
     ----------
     path : str or path-like, default=None
@@ -456,6 +487,11 @@ def load_fashion_mnist(path=None):
 
     ValueError
         If a file is not in the IDX format, or images and labels differ in number.
+
+    See Also
+    --------
+    make_split_tasks : Make a stream of its classes.
+    make_permuted_tasks : Make a stream of its pixels.
 
     References
     ----------

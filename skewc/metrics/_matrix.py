@@ -39,6 +39,10 @@ def average_task_accuracy(y_true, y_pred, *, task_id, sample_weight=None):
         If the arguments differ in length, true and predicted labels in kind, a label or an
         id is missing, or no row has weight.
 
+    See Also
+    --------
+    skewc.model_selection.TaskScorer : The same as a scorer of searches.
+
     Examples
     --------
     >>> from skewc.metrics import average_task_accuracy
@@ -91,6 +95,10 @@ def average_accuracy(R):
     ValueError
         If R is not square, or an entry that is used is not finite.
 
+    See Also
+    --------
+    forgetting : What was lost on the way.
+
     References
     ----------
     .. [1] Lopez-Paz & Ranzato (2017). Gradient episodic memory for continual learning.
@@ -125,6 +133,10 @@ def backward_transfer(R):
     ------
     ValueError
         If R is not square, or an entry that is used is not finite.
+
+    See Also
+    --------
+    forgetting : The fall from the best accuracy, not from the first.
 
     References
     ----------
@@ -163,6 +175,10 @@ def forgetting(R):
     ------
     ValueError
         If R is not square, or an entry on or below the diagonal is not finite.
+
+    See Also
+    --------
+    backward_transfer : The change since a task was learned.
 
     References
     ----------
@@ -206,6 +222,10 @@ def forward_transfer(R, baseline):
     ValueError
         If R is not square, `baseline` is not one number for each task, or an entry that is
         used is not finite.
+
+    See Also
+    --------
+    backward_transfer : The effect of later tasks on earlier ones.
 
     References
     ----------

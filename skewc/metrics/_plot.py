@@ -37,6 +37,10 @@ class AccuracyMatrixDisplay:
     figure_ : matplotlib Figure
         Figure of the heat map.
 
+    See Also
+    --------
+    TaskAccuracyDisplay : The same numbers as lines.
+
     Examples
     --------
     >>> from skewc.metrics import AccuracyMatrixDisplay
@@ -52,6 +56,8 @@ class AccuracyMatrixDisplay:
 
     def plot(self, ax=None, *, cmap="viridis", colorbar=True):
         """Draw the heat map.
+
+        Cells are labelled where they are large enough for text.
 
         Parameters
         ----------
@@ -74,6 +80,17 @@ class AccuracyMatrixDisplay:
         ValueError
             If the matrix is not square, holds no accuracy or one outside [0, 1], or
             `task_ids` does not name each task.
+
+        See Also
+        --------
+        from_matrix : Store and draw in one call.
+
+        Examples
+        --------
+        >>> from skewc.metrics import AccuracyMatrixDisplay
+        >>> R = [[0.9, 0.1], [0.7, 0.8]]
+        >>> AccuracyMatrixDisplay(R).plot(colorbar=False).ax_.get_xlabel()
+        'accuracy on task'
         """
         R = _check_accuracies(self.matrix)
         names = _task_names(self.task_ids, len(R))
@@ -105,6 +122,8 @@ class AccuracyMatrixDisplay:
     def from_matrix(cls, R, *, task_ids=None, ax=None, cmap="viridis", colorbar=True):
         """Draw the heat map of a matrix of accuracies.
 
+        It draws at once.
+
         Parameters
         ----------
         R : array-like of shape (n_tasks, n_tasks)
@@ -126,12 +145,25 @@ class AccuracyMatrixDisplay:
         -------
         AccuracyMatrixDisplay
             The display, drawn.
+
+        See Also
+        --------
+        from_result : From what evaluate_stream returns.
+
+        Examples
+        --------
+        >>> from skewc.metrics import AccuracyMatrixDisplay
+        >>> R = [[0.9, 0.1], [0.7, 0.8]]
+        >>> AccuracyMatrixDisplay.from_matrix(R).text_[1, 0].get_text()
+        '0.70'
         """
         return cls(R, task_ids=task_ids).plot(ax, cmap=cmap, colorbar=colorbar)
 
     @classmethod
     def from_result(cls, result, *, ax=None, cmap="viridis", colorbar=True):
         """Draw the heat map of an evaluated stream.
+
+        It draws at once.
 
         Parameters
         ----------
@@ -151,6 +183,19 @@ class AccuracyMatrixDisplay:
         -------
         AccuracyMatrixDisplay
             The display, drawn.
+
+        See Also
+        --------
+        from_matrix : From a matrix of your own.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> from skewc.metrics import AccuracyMatrixDisplay
+        >>> result = SimpleNamespace(matrix=[[0.9, 0.1], [0.7, 0.8]], task_ids=["a", "b"])
+        >>> display = AccuracyMatrixDisplay.from_result(result)
+        >>> [label.get_text() for label in display.ax_.get_xticklabels()]
+        ['a', 'b']
         """
         display = cls(result.matrix, task_ids=result.task_ids)
         return display.plot(ax, cmap=cmap, colorbar=colorbar)
@@ -187,6 +232,10 @@ class TaskAccuracyDisplay:
     figure_ : matplotlib Figure
         Figure of the lines.
 
+    See Also
+    --------
+    AccuracyMatrixDisplay : The same numbers as a heat map.
+
     Examples
     --------
     >>> from skewc.metrics import TaskAccuracyDisplay
@@ -202,6 +251,8 @@ class TaskAccuracyDisplay:
 
     def plot(self, ax=None, *, average=True, cmap="viridis"):
         """Draw a line for each task.
+
+        A task's line begins where it has been learned.
 
         Parameters
         ----------
@@ -225,6 +276,17 @@ class TaskAccuracyDisplay:
         ValueError
             If the matrix is not square, holds no accuracy or one outside [0, 1], or
             `task_ids` does not name each task.
+
+        See Also
+        --------
+        from_matrix : Store and draw in one call.
+
+        Examples
+        --------
+        >>> from skewc.metrics import TaskAccuracyDisplay
+        >>> R = [[0.9, 0.1], [0.7, 0.8]]
+        >>> [len(line.get_ydata()) for line in TaskAccuracyDisplay(R).plot().lines_]
+        [2, 1]
         """
         R = _check_accuracies(self.matrix)
         names = _task_names(self.task_ids, len(R))
@@ -259,6 +321,8 @@ class TaskAccuracyDisplay:
     def from_matrix(cls, R, *, task_ids=None, name=None, ax=None, average=True, cmap="viridis"):
         """Draw the lines of a matrix of accuracies.
 
+        It draws at once.
+
         Parameters
         ----------
         R : array-like of shape (n_tasks, n_tasks)
@@ -283,12 +347,25 @@ class TaskAccuracyDisplay:
         -------
         TaskAccuracyDisplay
             The display, drawn.
+
+        See Also
+        --------
+        from_result : From what evaluate_stream returns.
+
+        Examples
+        --------
+        >>> from skewc.metrics import TaskAccuracyDisplay
+        >>> R = [[0.9, 0.1], [0.7, 0.8]]
+        >>> TaskAccuracyDisplay.from_matrix(R).average_.get_ydata()
+        array([0.9 , 0.75])
         """
         return cls(R, task_ids=task_ids, name=name).plot(ax, average=average, cmap=cmap)
 
     @classmethod
     def from_result(cls, result, *, ax=None, average=True, cmap="viridis"):
         """Draw the lines of an evaluated stream.
+
+        It draws at once.
 
         Parameters
         ----------
@@ -308,6 +385,19 @@ class TaskAccuracyDisplay:
         -------
         TaskAccuracyDisplay
             The display, drawn.
+
+        See Also
+        --------
+        from_matrix : From a matrix of your own.
+
+        Examples
+        --------
+        >>> from types import SimpleNamespace
+        >>> from skewc.metrics import TaskAccuracyDisplay
+        >>> R = [[0.9, 0.1], [0.7, 0.8]]
+        >>> result = SimpleNamespace(matrix=R, task_ids=["a", "b"], name="EWC")
+        >>> TaskAccuracyDisplay.from_result(result).ax_.get_title()
+        'EWC'
         """
         name = getattr(result, "name", None)
         display = cls(result.matrix, task_ids=result.task_ids, name=name)
@@ -346,6 +436,10 @@ class ImportanceDisplay:
     figure_ : matplotlib Figure
         Figure of the picture.
 
+    See Also
+    --------
+    RestoringForceDisplay : The force that importance exerts.
+
     Examples
     --------
     >>> from sklearn.datasets import load_digits
@@ -365,6 +459,8 @@ class ImportanceDisplay:
 
     def plot(self, ax=None, *, kind="layers"):
         """Draw the importance.
+
+        Importance is the Fisher information, summed over rows and tasks, before λ.
 
         Parameters
         ----------
@@ -387,6 +483,18 @@ class ImportanceDisplay:
         ------
         ValueError
             If `kind` is unknown, or the inputs do not form an image.
+
+        See Also
+        --------
+        from_estimator : Store and draw in one call.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skewc.metrics import ImportanceDisplay
+        >>> display = ImportanceDisplay([np.ones((4, 3))], [np.ones(3)])
+        >>> display.plot(kind="image").im_.get_array().shape
+        (2, 2)
         """
         if kind not in ("layers", "image"):
             raise ValueError(f"kind must be 'layers' or 'image'; got {kind!r}.")
@@ -435,6 +543,8 @@ class ImportanceDisplay:
     def from_estimator(cls, estimator, *, image_shape=None, ax=None, kind="layers"):
         """Draw the importance of a fitted estimator's weights.
 
+        It draws at once.
+
         Parameters
         ----------
         estimator : EWCClassifier, or Pipeline that ends in one
@@ -460,6 +570,20 @@ class ImportanceDisplay:
         ------
         TypeError
             If the estimator is of another kind.
+
+        See Also
+        --------
+        plot : Draw what is stored.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> from skewc.metrics import ImportanceDisplay
+        >>> ImportanceDisplay.from_estimator(clf).ax_.get_ylabel()
+        'importance (Fisher information)'
         """
         _, *importances = _classifier_and_importances(estimator)
         return cls(*importances, image_shape=image_shape).plot(ax, kind=kind)
@@ -491,6 +615,10 @@ class RestoringForceDisplay:
     figure_ : matplotlib Figure
         Figure of the lines.
 
+    See Also
+    --------
+    ImportanceDisplay : Where importance sits.
+
     Examples
     --------
     A weight with F = 5, moved by 1, is pulled back by 5·λ.
@@ -509,6 +637,8 @@ class RestoringForceDisplay:
     def plot(self, ax=None, *, cmap="plasma"):
         """Draw the force against displacements from -1 to 1.
 
+        The lines are straight: the penalty is a quadratic.
+
         Parameters
         ----------
         ax : matplotlib Axes, default=None
@@ -526,6 +656,16 @@ class RestoringForceDisplay:
         ------
         ValueError
             If an importance is negative or not finite.
+
+        See Also
+        --------
+        from_estimator : Take the importances of an estimator.
+
+        Examples
+        --------
+        >>> from skewc.metrics import RestoringForceDisplay
+        >>> [line.get_label() for line in RestoringForceDisplay([0.05, 5]).plot().lines_]
+        ['0.05', '5']
         """
         importances = as_floats("importances must be a list of numbers >= 0", self.importances)
         if importances.ndim != 1 or not (np.isfinite(importances) & (importances >= 0)).all():
@@ -558,6 +698,8 @@ class RestoringForceDisplay:
     def from_estimator(cls, estimator, *, quantiles=(0.5, 0.9, 0.99, 1.0), ax=None, cmap="plasma"):
         """Draw the force on weights of a fitted estimator.
 
+        It draws at once.
+
         Parameters
         ----------
         estimator : EWCClassifier, or Pipeline that ends in one
@@ -585,6 +727,20 @@ class RestoringForceDisplay:
 
         ValueError
             If no importance is above 0, or `quantiles` are not such a list.
+
+        See Also
+        --------
+        plot : Draw what is stored.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from skewc import EWCClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = EWCClassifier(solver="lbfgs", random_state=0).fit(X, y)
+        >>> from skewc.metrics import RestoringForceDisplay
+        >>> len(RestoringForceDisplay.from_estimator(clf, quantiles=[0.5, 1]).lines_)
+        2
         """
         message = "quantiles must be a list of numbers in [0, 1]"
         levels = as_floats(message, quantiles)

@@ -19,6 +19,8 @@ from skewc.pipeline import final_step, takes_task_id
 class StreamResult:
     """What :func:`evaluate_stream` found.
 
+    The metrics and displays of :mod:`skewc.metrics` take its matrix.
+
     Parameters
     ----------
     name : str
@@ -46,6 +48,11 @@ class StreamResult:
     estimator : object or None
         The estimator as it was after the last task.
 
+    See Also
+    --------
+    evaluate_stream : Makes one.
+    skewc.metrics.TaskAccuracyDisplay : Draws one.
+
     Examples
     --------
     >>> import numpy as np
@@ -72,12 +79,27 @@ class StreamResult:
     def summary(self):
         """Compute the metrics of the accuracy matrix, a row of a table of comparison.
 
+        The matrix itself says more: which task was lost, and when.
+
         Returns
         -------
         dict of str to float
             `average_accuracy`, `forgetting`, `backward_transfer` and `forward_transfer`,
             as :mod:`skewc.metrics` defines them, where all but the first are NaN for one
             task; and `fit_time`, the seconds spent learning all tasks.
+
+        See Also
+        --------
+        skewc.metrics.forgetting : One of the metrics.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skewc.model_selection import StreamResult
+        >>> matrix = np.array([[0.9, 0.5], [0.7, 0.9]])
+        >>> result = StreamResult("A", [0, 1], matrix, np.full(2, 0.5), np.ones(2), np.ones(2))
+        >>> round(result.summary()["forgetting"], 3)
+        0.2
         """
         return {
             "average_accuracy": metrics.average_accuracy(self.matrix),
@@ -145,6 +167,11 @@ def evaluate_stream(
     ValueError
         If there is no task, two have the same id, one has no test rows, or `epochs` is
         not a whole number >= 1.
+
+    See Also
+    --------
+    skewc.datasets.make_permuted_tasks : Makes a stream.
+    skewc.metrics.TaskAccuracyDisplay : Draws the result.
 
     Examples
     --------

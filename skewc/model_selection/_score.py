@@ -21,6 +21,11 @@ class TaskScorer:
         Whether `predict` is told the task too (task-incremental). If it takes no
         `task_id`, that is a TypeError.
 
+    See Also
+    --------
+    TaskStratifiedKFold : Folds that hold every task.
+    skewc.metrics.average_task_accuracy : What it computes.
+
     Examples
     --------
     >>> import numpy as np
@@ -43,10 +48,22 @@ class TaskScorer:
     def get_metadata_routing(self):
         """Request `task_id` and `sample_weight` from whatever scores.
 
+        `sample_weight` is passed on only where it is asked for.
+
         Returns
         -------
         MetadataRequest
             The request.
+
+        See Also
+        --------
+        TaskScorer : What the ids are for.
+
+        Examples
+        --------
+        >>> from skewc.model_selection import TaskScorer
+        >>> TaskScorer().get_metadata_routing().consumes("score", ["task_id"])
+        {'task_id'}
         """
         request = MetadataRequest(owner=self)
         request.score.add_request(param="task_id", alias=True)

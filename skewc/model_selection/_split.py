@@ -25,6 +25,11 @@ class TaskStratifiedKFold(BaseCrossValidator):
     random_state : int, RandomState instance or None, default=None
         Drives the shuffling; only used if `shuffle` is True.
 
+    See Also
+    --------
+    sklearn.model_selection.StratifiedKFold : Folds that hold every class.
+    skewc.datasets.stack_tasks : Rows that default folds split well, too.
+
     Examples
     --------
     >>> import numpy as np
@@ -48,6 +53,8 @@ class TaskStratifiedKFold(BaseCrossValidator):
     def get_n_splits(self, X=None, y=None, groups=None):
         """Return the number of folds.
 
+        It does not depend on the rows.
+
         Parameters
         ----------
         X : object, default=None
@@ -63,11 +70,23 @@ class TaskStratifiedKFold(BaseCrossValidator):
         -------
         int
             The number of folds.
+
+        See Also
+        --------
+        split : The folds themselves.
+
+        Examples
+        --------
+        >>> from skewc.model_selection import TaskStratifiedKFold
+        >>> TaskStratifiedKFold(3).get_n_splits()
+        3
         """
         return self.n_splits
 
     def split(self, X, y, groups=None):
         """Yield the row numbers of each fold's training and test rows.
+
+        Every task, and every class of it, is shared out evenly among the folds.
 
         Parameters
         ----------
@@ -101,6 +120,20 @@ class TaskStratifiedKFold(BaseCrossValidator):
         -----
         UserWarning
             If some class of some task has fewer rows than there are folds.
+
+        See Also
+        --------
+        get_n_splits : Their number.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skewc.model_selection import TaskStratifiedKFold
+        >>> ids = ["a", "a", "b", "b"]
+        >>> for train, test in TaskStratifiedKFold(2).split(np.zeros((4, 1)), [0, 0, 0, 0], ids):
+        ...     print(train, test)
+        [1 3] [0 2]
+        [0 2] [1 3]
         """
         if groups is None:
             raise ValueError("TaskStratifiedKFold needs the task of each row as `groups`.")
