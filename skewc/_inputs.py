@@ -1,0 +1,229 @@
+"""Inputs of rows, wherever they lie: dense or sparse in memory, or in blocks elsewhere."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from scipy import sparse
+
+
+def to_tensor(array: np.ndarray, device: str) -> torch.Tensor:
+    """Share the array with torch, or copy it where torch could not read it safely."""
+    array = np.require(array, requirements="CW")
+    if any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array).to(device)
+
+
+def inputs_of(X, device: str) -> Dense | Sparse | Loaded:
+    """Wrap an ndarray, CSR or `Blocks`."""
+    if isinstance(X, Blocks):
+        return Loaded(X, device)
+    return Sparse(X, device) if sparse.issparse(X) else Dense(to_tensor(X, device))
+
+
+class Dense:
+    """A tensor."""
+
+    def __init__(self, x: torch.Tensor):
+        self._x = x
+
+    def rotated(self, u: torch.Tensor) -> Dense:
+        """Return (x, 1)·u in place of x."""
+        return Dense(torch.addmm(u[-1], self._x, u[:-1]))
+
+    def take(self, index: torch.Tensor) -> torch.Tensor:
+        """Return rows, dense."""
+        return self._x.index_select(0, index)
+
+    def pick(self, kept: np.ndarray) -> np.ndarray:
+        """Copy rows out as they came."""
+        return self.take(torch.from_numpy(kept).to(self._x.device)).cpu().numpy()
+
+    def extended(self, X) -> Dense:
+        """Return these with more rows behind them."""
+        more = X.toarray() if sparse.issparse(X) else X
+        return Dense(torch.cat([self._x, to_tensor(more, self._x.device)]))
+
+    def by_block(self, order: np.ndarray) -> list[np.ndarray]:
+        """Split row numbers by the block in which the rows lie; here it is one."""
+        return [order]
+
+
+class Sparse:
+    """CSR, made dense one batch at a time, only here; a rotation waits until then."""
+
+    def __init__(self, X, device: str, rotation: np.ndarray | None = None):
+        self._x, self._device, self._rotation = X, device, rotation
+
+    def rotated(self, u: torch.Tensor) -> Sparse:
+        """Return (x, 1)·u in place of x."""
+        return Sparse(self._x, self._device, u.cpu().numpy())
+
+    def take(self, index: torch.Tensor) -> torch.Tensor:
+        """Return rows, dense."""
+        x, u = self._x[index.cpu().numpy()], self._rotation
+        return to_tensor(x.toarray() if u is None else x @ u[:-1] + u[-1], self._device)
+
+    def pick(self, kept: np.ndarray) -> sparse.csr_matrix:
+        """Copy rows out as they came."""
+        return self._x[kept]
+
+    def extended(self, X) -> Sparse:
+        """Return these with more rows behind them."""
+        return Sparse(sparse.vstack([self._x, sparse.csr_matrix(X)], "csr"), self._device)
+
+    def by_block(self, order: np.ndarray) -> list[np.ndarray]:
+        """Split row numbers by the block in which the rows lie; here it is one."""
+        return [order]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A matrix that lies elsewhere, in blocks of rows that are loaded when asked for.
+
+    Parameters
+    ----------
+    source : object
+        ``load(number)`` returns a block as it lies there; ``summed(function, calls)`` adds
+        up ``function(block, *arguments)``, lists of tensors, over calls (number, arguments).
+    parts : tuple of (number, n_rows, kept)
+        The blocks: number and rows at the source, and which of these count, None for all.
+    check : callable
+        What makes an ndarray or CSR of a block.
+    """
+
+    source: object
+    parts: tuple
+    check: Callable | None = None
+    n_features: int | None = None
+    dtype: np.dtype | None = None
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows that count, of each block."""
+        return [n if kept is None else len(kept) for _, n, kept in self.parts]
+
+    @property
+    def shape(self) -> tuple:
+        """As of an array."""
+        return sum(self.sizes), self.n_features
+
+    def __getitem__(self, rows: np.ndarray) -> Blocks:
+        """Return some rows, of ascending numbers."""
+        parts, stop = [], 0
+        for (number, n, kept), size in zip(self.parts, self.sizes, strict=True):
+            start, stop = stop, stop + size
+            own = rows[slice(*rows.searchsorted([start, stop]))] - start
+            if len(own):
+                parts.append((number, n, own if kept is None else kept[own]))
+        return replace(self, parts=tuple(parts))
+
+    def load(self, k: int):
+        """Return the k-th block, as an ndarray or CSR."""
+        return self.reader(k)(self.source.load(self.parts[k][0]))
+
+    def reader(self, k: int) -> Callable:
+        """Return what makes the k-th block of what the source holds of it."""
+        return partial(_read, self.check, *self.parts[k])
+
+    def whole(self):
+        """Return all rows, in memory."""
+        loaded = [self.load(k) for k in range(len(self.parts))]
+        if any(map(sparse.issparse, loaded)):
+            return sparse.vstack(loaded, "csr")
+        return np.concatenate(loaded)
+
+
+def _read(check, number, n_rows, kept, block):
+    """Check a block as it was loaded, and take the rows that count."""
+    if block.shape[0] != n_rows:
+        raise ValueError(
+            f"Block {number} of X has {block.shape[0]} rows, but {n_rows} were expected: y must "
+            "hold a label for each row, in blocks like those of X."
+        )
+    block = check(block)
+    return block if kept is None else block[kept]
+
+
+class Loaded:
+    """Inputs in `Blocks`, of which the one used last stays; behind them rows in memory."""
+
+    def __init__(self, blocks: Blocks, device: str):
+        self._blocks, self._device = blocks, device
+        self._borders = np.cumsum([0, *blocks.sizes])
+        self._rotation = self._tail = None
+        self._latest = None, None
+
+    def rotated(self, u: torch.Tensor) -> Loaded:
+        """Return (x, 1)·u in place of x, a block at a time."""
+        other = copy.copy(self)
+        other._rotation, other._latest = u, (None, None)
+        other._tail = self._tail and self._tail.rotated(u)
+        return other
+
+    def take(self, index: torch.Tensor) -> torch.Tensor:
+        """Return rows, dense; they should come from few blocks."""
+        index, rows = index.cpu().numpy(), None
+        block = self._block(index)
+        # That in memory first, since the next rows come from the other.
+        for k in sorted(np.unique(block), key=lambda k: k != self._latest[0]):
+            where = np.flatnonzero(block == k)
+            local = torch.from_numpy(index[where] - self._borders[k]).to(self._device)
+            part = self._load(k).take(local)
+            if len(part) == len(index):
+                return part
+            rows = part.new_empty(len(index), part.shape[1]) if rows is None else rows
+            rows[torch.from_numpy(where).to(self._device)] = part
+        return rows
+
+    def pick(self, kept: np.ndarray):
+        """Copy rows out as they came."""
+        return self._blocks[kept].whole()
+
+    def extended(self, X) -> Loaded:
+        """Return these with more rows, in memory, behind them."""
+        other = copy.copy(self)
+        other._tail = inputs_of(X, self._device)
+        return other
+
+    def by_block(self, order: np.ndarray) -> list[np.ndarray]:
+        """Split row numbers by the block in which the rows lie."""
+        block = self._block(order)
+        by_block = np.argsort(block, kind="stable")
+        return np.split(order[by_block], np.flatnonzero(np.diff(block[by_block])) + 1)
+
+    def summed(self, function: Callable, order: np.ndarray, arguments: Callable):
+        """Add up function(block, row numbers in it, *arguments(slice of its rows)).
+
+        Each block is worked on where the source wants it.
+        """
+        calls = []
+        for own in self.by_block(order):
+            k = self._block(own[0])
+            rows = slice(self._borders[k], self._borders[k + 1])
+            call = (self._blocks.reader(k), own - rows.start, *arguments(rows))
+            calls.append((self._blocks.parts[k][0], call))
+        return self._blocks.source.summed(partial(_work, function), calls)
+
+    def _block(self, index):
+        """Return the place of each row's block; that of rows in memory is the last."""
+        return np.searchsorted(self._borders, index, side="right") - 1
+
+    def _load(self, k: int) -> Dense | Sparse:
+        if k == len(self._blocks.parts):
+            return self._tail
+        if k != self._latest[0]:
+            self._latest = None, None  # room for the next
+            block = inputs_of(self._blocks.load(k), self._device)
+            self._latest = k, block if self._rotation is None else block.rotated(self._rotation)
+        return self._latest[1]
+
+
+def _work(function, block, read, *arguments):
+    return function(read(block), *arguments)
