@@ -164,8 +164,8 @@ def _blocks(X, y) -> tuple[Blocks, object]:
     """Return X as blocks that hold rows, and y in memory."""
     lengths_of_y = ()
     if dask.is_dask_collection(y):
-        parts = np.ravel(y.to_delayed()).tolist()
-        y, lengths_of_y = dask.compute(y, [dask.delayed(len)(part) for part in parts])
+        of_y = dask.compute(*np.ravel(y.to_delayed()))
+        y, lengths_of_y = np.concatenate(of_y), [len(part) for part in of_y]
     if isinstance(X, dask.array.Array):
         X = X.rechunk({1: -1})
         parts, lengths = X.to_delayed().ravel().tolist(), X.chunks[0]

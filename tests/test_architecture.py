@@ -10,9 +10,9 @@ import skewc
 PACKAGE = Path(skewc.__file__).parent
 # From the bottom to the top; a module may import only from those before it.
 LAYERS = [
-    "_layout", "_compat", "_inputs", "_rows", "_losses", "_network", "_penalties", "_objective", "_curvature",
-    "_memory", "_readout", "_solvers", "_training", "_stream", "_validation", "_learning",
-    "_callbacks", "_classifier", "dask", "pipeline", "__init__",
+    "_layout", "_compat", "_inputs", "_rows", "_losses", "_network", "_penalties", "_objective",
+    "_curvature", "_memory", "_readout", "_solvers", "_training", "_stream", "_validation",
+    "_learning", "_callbacks", "_classifier", "dask", "pipeline", "__init__",
 ]  # fmt: skip
 # Mathematics that must not know what is above or beside it.
 APART = {
