@@ -5,8 +5,10 @@ results/out_of_core.md, ``workers`` results/dask_workers.md, ``parallel``
 results/data_parallel.md; without a part all three are run. Rows of 250 float32 features and
 a label of ten classes are written to Parquet in a temporary folder, which goes at the end.
 
-bounded: a process may hold 1.5 GB of memory of its own (RLIMIT_DATA, by which the system
-refuses more) and learns all rows; another has some of the rows in memory, and no limit.
+bounded: a process may hold 1.5 GB of memory of its own and learns all rows; others learn some
+of them without a limit, from Parquet and in memory. RLIMIT_DATA sets the limit, by which the
+system refuses more; RLIMIT_AS would count torch's code too. Arrow allocates by malloc, since
+its own pool reserves a gigabyte in advance.
 workers: one and two worker processes of one thread share the importance of a task, and a
 search of eight candidates.
 parallel: two processes compute the gradient of half a batch each, and add them up (gloo),
@@ -14,8 +16,10 @@ against one process that computes it of the whole batch.
 """
 
 import argparse
+import os
 import resource
 import tempfile
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -38,6 +42,7 @@ from skewc._curvature import measure_importance
 from skewc._network import Network
 from skewc._objective import Objective
 from skewc._rows import Rows
+from skewc._validation import validated
 
 FEATURES, CLASSES, BLOCK_ROWS = 250, 10, 50_000  # 50 MB a block
 LIMIT = 1_500_000_000
@@ -63,11 +68,18 @@ def make(folder, n_blocks):
     return sum(path.stat().st_size for path in Path(folder).iterdir())
 
 
-def classifier(epochs=2):
+def classifier(epochs=1):
     """Return an estimator that never stops before its last epoch."""
     return EWCClassifier(
         (100,), batch_size=BATCH, max_iter=epochs, tol=0, n_iter_no_change=10**6, random_state=0
     )
+
+
+def seconds(work):
+    """Time of a call."""
+    start = perf_counter()
+    work()
+    return perf_counter() - start
 
 
 def peak():
@@ -75,83 +87,61 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def learn(learn_once):
+    """Return seconds of an epoch, and of the importance, beyond that of a second epoch."""
+    clf = classifier()
+    times = [seconds(partial(learn_once, clf, consolidate=counts)) for counts in (False, True)]
+    accuracy = clf.score(*block(10**6))
+    return times[0], times[1] - times[0], accuracy, peak()
+
+
 def learn_blocks(folder, limit, n_blocks=None):
-    """Learn all rows and their importance; return rows, seconds of both, accuracy and the peak."""
+    """Learn rows in Parquet."""
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     torch.set_num_threads(1)
     pyarrow.set_cpu_count(1)
+    table = dd.read_parquet(folder).partitions[:n_blocks]
+    X, y = table.drop(columns="y"), table["y"]
     with dask.config.set(scheduler="synchronous"):
-        table = dd.read_parquet(folder).partitions[:n_blocks]
-        X, y = table.drop(columns="y"), table["y"]
-        clf = classifier()
-        start = perf_counter()
-        skewc.dask.partial_fit(clf, X, y, "a", consolidate=False)
-        trained = perf_counter()
-        n = clf.t_
-        importance_seconds = importance(clf, X, y)
-    accuracy = clf.score(*block(10**6))
-    return n, trained - start, importance_seconds, accuracy, peak()
-
-
-def importance(clf, X, y):
-    """Return the seconds that the diagonal's exact importance takes."""
-    blocks, labels = skewc.dask._blocks(X, y)
-    return seconds_of_importance(clf, blocks, np.asarray(labels))
-
-
-def seconds_of_importance(clf, X, y, curvature="diagonal"):
-    """Return the same for rows that may lie in memory."""
-    from skewc._validation import validated
-
-    stream = clf._stream
-    rows = Rows(validated(clf, X, dtype=np.float32, reset=False), y)
-    start = perf_counter()
-    measure_importance(
-        stream.network, torch.tensor(stream.weights), rows, None, curvature=curvature,
-        fisher="exact", smoothing=0.1, n_samples=None, rng=np.random.RandomState(0),
-    )  # fmt: skip
-    return perf_counter() - start
+        return learn(lambda clf, **options: skewc.dask.partial_fit(clf, X, y, "a", **options))
 
 
 def learn_in_memory(n_blocks):
-    """As `learn_blocks`, of rows in memory."""
+    """Learn the same rows in memory."""
     torch.set_num_threads(1)
     parts = [block(k) for k in range(n_blocks)]
     X, y = (np.concatenate(part) for part in zip(*parts, strict=True))
     del parts
-    clf = classifier()
-    start = perf_counter()
-    clf.partial_fit(X, y, "a", consolidate=False)
-    trained = perf_counter()
-    importance_seconds = seconds_of_importance(clf, X, y)
-    return clf.t_, trained - start, importance_seconds, clf.score(*block(10**6)), peak()
+    return learn(lambda clf, **options: clf.partial_fit(X, y, "a", **options))
 
 
 def bounded(gigabytes):
     """Write the table of what fits and how fast it is."""
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # of the processes below
     n_blocks = round(gigabytes * 1e9 / (BLOCK_ROWS * FEATURES * 4))
     with tempfile.TemporaryDirectory() as folder:
         size = make(folder, n_blocks)
         lines = [
             f"{n_blocks * BLOCK_ROWS:,} rows of {FEATURES} float32 features, "
             f"{size / 1e9:.2f} GB of Parquet in {n_blocks} blocks; 250-100-10, Adam, "
-            f"batches of {BATCH}, two epochs, one thread.",
+            f"batches of {BATCH}, one thread.",
             "",
             "| rows | limit, GB | peak resident, GB | epoch, rows/s | importance, rows/s "
             "| accuracy |",
             "|---|---|---|---|---|---|",
         ]
         part = n_blocks // 8
-        for name, function, arguments, limit in [
-            (f"{n_blocks} blocks of Parquet", "learn_blocks", (folder, LIMIT), f"{LIMIT / 1e9}"),
-            (f"{part} blocks of Parquet", "learn_blocks", (folder, 0, part), "none"),
-            (f"{part} blocks in memory", "learn_in_memory", (part,), "none"),
-        ]:  # fmt: skip
-            n, trained, counted, accuracy, most = in_process("out_of_core", function, *arguments)
+        for name, n, function, arguments, limit in [
+            ("Parquet", n_blocks, "learn_blocks", (folder, LIMIT), LIMIT / 1e9),
+            ("Parquet", part, "learn_blocks", (folder, 0, part), "none"),
+            ("memory", part, "learn_in_memory", (part,), "none"),
+        ]:
+            epoch, counted, accuracy, most = in_process("out_of_core", function, *arguments)
+            rows = n * BLOCK_ROWS
             lines.append(
-                f"| {name} | {limit} | {most / 1e9:.2f} | {n / trained:,.0f} | "
-                f"{n / 2 / counted:,.0f} | {accuracy:.3f} |"
+                f"| {n} blocks in {name} | {limit} | {most / 1e9:.2f} | {rows / epoch:,.0f} | "
+                f"{rows / counted:,.0f} | {accuracy:.3f} |"
             )
             print(lines[-1], flush=True)
         lines += ["", refusal()]
@@ -172,6 +162,17 @@ def hold_too_much():
     except MemoryError as error:
         return type(error).__name__
     return "no error"
+
+
+def importance(clf, X, labels, curvature):
+    """Add up the exact importance of blocks, by the workers."""
+    stream = clf._stream
+    blocks, _ = skewc.dask._blocks(X, labels)
+    rows = Rows(validated(clf, blocks, dtype=np.float32, reset=False), labels)
+    measure_importance(
+        stream.network, torch.tensor(stream.weights), rows, None, curvature=curvature,
+        fisher="exact", smoothing=0.1, n_samples=None, rng=np.random.RandomState(0),
+    )  # fmt: skip
 
 
 def workers(n_blocks=10):
@@ -197,25 +198,23 @@ def workers(n_blocks=10):
                 distributed.Client(cluster) as client,
             ):
                 client.run(__import__, "skewc")
-                blocks, labels = skewc.dask._blocks(X, y)
-                labels = np.asarray(labels)
-                times = []
-                for kind in ("diagonal", "kronecker"):
-                    runs = [seconds_of_importance(clf, blocks, labels, kind) for _ in range(4)]
-                    times.append(np.median(runs[1:]))
-                times.append(np.median([search(*few) for _ in range(3)][1:]))
+                labels = y.compute().to_numpy()
+                work = [
+                    partial(importance, clf, X, labels, "diagonal"),
+                    partial(importance, clf, X, labels, "kronecker"),
+                    partial(search, *few),
+                ]
+                times = [np.median([seconds(w) for _ in range(4)][1:]) for w in work]
             lines.append(f"| {n_workers} | " + " | ".join(f"{t:.2f} s" for t in times) + " |")
             print(lines[-1], flush=True)
     write("dask_workers", "\n".join(lines))
 
 
 def search(X, y):
-    """Seconds of a search under Dask."""
+    """Search under Dask."""
     grid = GridSearchCV(classifier(5), {"alpha": np.logspace(-5, 2, 8)}, cv=3, refit=False)
-    start = perf_counter()
     with joblib.parallel_config("dask", scatter=[X, y]):
         grid.fit(X, y)
-    return perf_counter() - start
 
 
 def parallel(repeats=15):

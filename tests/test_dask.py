@@ -20,7 +20,7 @@ import torch
 from dask_ml.wrappers import Incremental
 from scipy import sparse
 from sklearn.linear_model import SGDClassifier
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from state import bits
 
@@ -488,21 +488,25 @@ class Telling(EWCClassifier):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # few epochs
 def test_a_search_outlives_a_worker(task, mortal, tmp_path):
     X, y = task
-    serial = GridSearchCV(
-        Telling(tmp_path / "serial"), {"ewc_lambda": [0, 1, 10]}, cv=3, error_score="raise"
-    ).fit(X, y)
-    begun = tmp_path / "begun"
-    killer, pids = kill_one_when(begun, mortal)
-    with joblib.parallel_config("dask", scatter=[X, y]):
-        search = GridSearchCV(
-            Telling(begun), {"ewc_lambda": [0, 1, 10]}, cv=3, error_score="raise"
-        ).fit(X, y)
+    folds = [*StratifiedKFold(3).split(X, y)]
+
+    def search(path):
+        grid = {"ewc_lambda": [0, 1, 10]}
+        return GridSearchCV(Telling(path), grid, cv=folds, error_score="raise").fit(X, y)
+
+    serial = search(tmp_path / "serial")
+    killer, pids = kill_one_when(tmp_path / "begun", mortal)
+    # What lies on one worker is lost with it: the folds, were they not scattered to all, and
+    # whatever the memory manager thinks need not be on both.
+    mortal.amm.stop()
+    with joblib.parallel_config("dask", scatter=[X, y, *(i for fold in folds for i in fold)]):
+        parallel = search(tmp_path / "begun")
     killer.join()
     assert pids[0] not in mortal.run(os.getpid).values()
     for k in range(3):
         name = f"split{k}_test_score"
-        np.testing.assert_array_equal(search.cv_results_[name], serial.cv_results_[name])
-    assert bits(search.best_estimator_._stream) == bits(serial.best_estimator_._stream)
+        np.testing.assert_array_equal(parallel.cv_results_[name], serial.cv_results_[name])
+    assert bits(parallel.best_estimator_._stream) == bits(serial.best_estimator_._stream)
 
 
 @pytest.mark.slow
