@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from skewc._inputs import dense, to_tensor
 from skewc._losses import (
     fisher_vectors,
     label_distributions,
@@ -16,7 +17,8 @@ from skewc._losses import (
     summed_squares_through,
 )
 from skewc._network import BACKWARD, Growth, Network
-from skewc._rows import Rows, to_tensor
+from skewc._products import product
+from skewc._rows import Rows
 
 # Share of its input's mean importance below which no weight into a hidden unit is held.
 _SILENT_SHARE = 1e-3
@@ -167,7 +169,7 @@ def _squares(network: Network, sums):
         squared = d.square().sum(dim=0)
         if row_weights is not None:
             squared *= row_weights
-        coef_sums[layer].addmm_(a.square().T, squared)
+        coef_sums[layer].add_(product(a.square().T, squared))
         intercept_sums[layer].add_(squared.sum(dim=0))
 
     return add
@@ -178,7 +180,8 @@ def _factors(network: Network, sums):
     n_layers = len(network.sizes) - 1
 
     def add(layer, a, d, row_weights):
-        add_gram(sums[layer], torch.nn.functional.pad(a, (0, 1), value=1.0), row_weights)
+        a = torch.nn.functional.pad(dense(a), (0, 1), value=1.0)
+        add_gram(sums[layer], a, row_weights)
         repeated = None if row_weights is None else row_weights.repeat(len(d), 1)
         add_gram(sums[n_layers + layer], d.flatten(0, 1), repeated)
 

@@ -20,6 +20,51 @@ def to_tensor(array: np.ndarray, device: str) -> torch.Tensor:
     return torch.from_numpy(array).to(device)
 
 
+class SparseBatch:
+    """Sparse inputs (n, n_features), as far as products with them are needed.
+
+    Their rows, and their columns, say which rows of a dense matrix to add up: bags, as torch
+    has them for embeddings.
+    """
+
+    def __init__(self, matrix: sparse.csr_matrix, device):
+        self._matrix, self.device = matrix, device
+        self._values, self._columns, self._starts = (
+            to_tensor(part, device) for part in (matrix.data, matrix.indices, matrix.indptr[:-1])
+        )
+
+    @property
+    def T(self) -> SparseBatch:
+        """The transposed."""
+        return SparseBatch(self._matrix.T.tocsr(), self.device)
+
+    def square(self) -> SparseBatch:
+        """Return the squares of all elements."""
+        return SparseBatch(self._matrix.power(2), self.device)
+
+    def toarray(self) -> np.ndarray:
+        """Return the same as an array."""
+        return self._matrix.toarray()
+
+    def times(self, b: torch.Tensor) -> torch.Tensor:
+        """Return the product with a dense matrix (n_features, K)."""
+        return torch.nn.functional.embedding_bag(
+            self._columns, b.contiguous(), self._starts,
+            mode="sum", per_sample_weights=self._values,
+        )  # fmt: skip
+
+    @staticmethod
+    def stacked(batches: list[SparseBatch], order: np.ndarray) -> SparseBatch:
+        """Return the rows of several, in another order."""
+        matrix = sparse.vstack([batch._matrix for batch in batches], "csr")
+        return SparseBatch(matrix[order], batches[0].device)
+
+
+def dense(x: torch.Tensor | SparseBatch) -> torch.Tensor:
+    """Return inputs as a tensor."""
+    return to_tensor(x.toarray(), x.device) if isinstance(x, SparseBatch) else x
+
+
 def inputs_of(X, device: str) -> Dense | Sparse | Loaded:
     """Wrap an ndarray, CSR or `Blocks`."""
     if isinstance(X, Blocks):
@@ -38,7 +83,7 @@ class Dense:
         return Dense(torch.addmm(u[-1], self._x, u[:-1]))
 
     def take(self, index: torch.Tensor) -> torch.Tensor:
-        """Return rows, dense."""
+        """Return rows."""
         return self._x.index_select(0, index)
 
     def pick(self, kept: np.ndarray) -> np.ndarray:
@@ -56,19 +101,22 @@ class Dense:
 
 
 class Sparse:
-    """CSR, made dense one batch at a time, only here; a rotation waits until then."""
+    """CSR, without a copy that is dense; a rotation waits until a batch is taken."""
 
-    def __init__(self, X, device: str, rotation: np.ndarray | None = None):
+    def __init__(self, X, device: str, rotation: torch.Tensor | None = None):
         self._x, self._device, self._rotation = X, device, rotation
+        if not X.has_canonical_format:  # no element is in parts
+            self._x = X.copy()
+            self._x.sum_duplicates()
 
     def rotated(self, u: torch.Tensor) -> Sparse:
         """Return (x, 1)·u in place of x."""
-        return Sparse(self._x, self._device, u.cpu().numpy())
+        return Sparse(self._x, self._device, u)
 
-    def take(self, index: torch.Tensor) -> torch.Tensor:
-        """Return rows, dense."""
-        x, u = self._x[index.cpu().numpy()], self._rotation
-        return to_tensor(x.toarray() if u is None else x @ u[:-1] + u[-1], self._device)
+    def take(self, index: torch.Tensor) -> torch.Tensor | SparseBatch:
+        """Return rows."""
+        x, u = SparseBatch(self._x[index.cpu().numpy()], self._device), self._rotation
+        return x if u is None else x.times(u[:-1]) + u[-1]
 
     def pick(self, kept: np.ndarray) -> sparse.csr_matrix:
         """Copy rows out as they came."""
@@ -167,20 +215,22 @@ class Loaded:
         other._tail = self._tail and self._tail.rotated(u)
         return other
 
-    def take(self, index: torch.Tensor) -> torch.Tensor:
-        """Return rows, dense; they should come from few blocks."""
-        index, rows = index.cpu().numpy(), None
-        block = self._block(index)
+    def take(self, index: torch.Tensor) -> torch.Tensor | SparseBatch:
+        """Return rows, which should come from few blocks."""
+        index = index.cpu().numpy()
+        block, parts, places = self._block(index), [], []
         # That in memory first, since the next rows come from the other.
         for k in sorted(np.unique(block), key=lambda k: k != self._latest[0]):
-            where = np.flatnonzero(block == k)
-            local = torch.from_numpy(index[where] - self._borders[k]).to(self._device)
-            part = self._load(k).take(local)
-            if len(part) == len(index):
-                return part
-            rows = part.new_empty(len(index), part.shape[1]) if rows is None else rows
-            rows[torch.from_numpy(where).to(self._device)] = part
-        return rows
+            places.append(np.flatnonzero(block == k))
+            local = index[places[-1]] - self._borders[k]
+            parts.append(self._load(k).take(torch.from_numpy(local).to(self._device)))
+        if len(parts) == 1:
+            return parts[0]
+        order = np.argsort(np.concatenate(places))
+        if all(isinstance(part, SparseBatch) for part in parts):
+            return SparseBatch.stacked(parts, order)
+        rows = torch.cat([dense(part) for part in parts])
+        return rows.index_select(0, torch.from_numpy(order).to(self._device))
 
     def pick(self, kept: np.ndarray):
         """Copy rows out as they came."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from skewc._inputs import dense
 from skewc._layout import Saved
 from skewc._network import Network
 from skewc._rows import Rows
@@ -104,7 +105,7 @@ def herding_ranks(network: Network, weights: torch.Tensor, rows: Rows, size: int
     features = torch.cat(
         [
             torch.nn.functional.normalize(
-                network.forward(coefs, intercepts, rows.inputs(index))[-2]
+                dense(network.forward(coefs, intercepts, rows.inputs(index))[-2])
             )
             for index in rows.chunks(np.arange(rows.n), max(network.sizes))
         ]

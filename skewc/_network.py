@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from skewc._products import add_product, product
+
 _ACTIVATE = {
     "identity": lambda z: z,
     "logistic": torch.Tensor.sigmoid_,
@@ -95,8 +97,8 @@ class Network:
         return Growth(wider, columns, self.join(coefs, intercepts))
 
     def coordinates(self, weights: torch.Tensor) -> torch.Tensor:
-        """Return a copy of the weights, which are their own coordinates here."""
-        return weights.clone()
+        """Return the weights, which are their own coordinates here."""
+        return weights
 
     def displaced(self, weights, start, end) -> torch.Tensor:
         """Return the weights after their coordinates went from `start` to `end`."""
@@ -125,7 +127,7 @@ class Network:
         activations, last = [x], len(coefs) - 1
         activate = _ACTIVATE[self.activation]
         for layer, (coef, intercept) in enumerate(zip(coefs, intercepts, strict=True)):
-            z = torch.addmm(intercept, activations[-1], coef)
+            z = add_product(intercept, activations[-1], coef)
             activations.append(z if layer == last else activate(z))
         return activations
 
@@ -149,7 +151,7 @@ class Network:
         alpha times the layer's coefficients, and no intercepts, come on top.
         """
         coefs, intercepts = gradients
-        torch.addmm(layers[0][layer], a.T, d, beta=alpha, out=coefs[layer])
+        add_product(layers[0][layer], a.T, d, beta=alpha, out=coefs[layer])
         torch.sum(d, dim=0, out=intercepts[layer])
 
     def squared_norm(self, weights: torch.Tensor) -> float:
@@ -226,13 +228,17 @@ class RotatedNetwork:
         activate = _ACTIVATE[self.network.activation]
         for layer, (block, v) in enumerate(zip(blocks, self.outputs, strict=True)):
             h, rotated, turned = kept[-1]
-            z = rotated @ block if turned is None else torch.addmm(turned[-1], h, turned[:-1])
+            z = (
+                product(rotated, block)
+                if turned is None
+                else add_product(turned[-1], h, turned[:-1])
+            )
             z = z @ v.T
             if layer == len(blocks) - 1:
                 return [*kept, z]
             h, u, following = activate(z), self.inputs[layer + 1], blocks[layer + 1]
             if following.shape[1] < len(h):
-                kept.append((h, None, u @ following))
+                kept.append((h, None, product(u, following)))
             else:
                 kept.append((h, torch.addmm(u[-1], h, u[:-1]), None))
 
@@ -257,10 +263,10 @@ class RotatedNetwork:
         h, rotated, _ = kept
         block, gradient, u = layers[0][layer], gradients[0][layer], self.inputs[layer]
         if rotated is not None:
-            torch.addmm(block, rotated.T, d, beta=alpha, out=gradient)
+            add_product(block, rotated.T, d, beta=alpha, out=gradient)
         else:
-            plain = torch.cat([h.T @ d, d.sum(dim=0, keepdim=True)])
-            torch.addmm(block, u.T, plain, beta=alpha, out=gradient)
+            plain = torch.cat([product(h.T, d), d.sum(dim=0, keepdim=True)])
+            add_product(block, u.T, plain, beta=alpha, out=gradient)
         gradient.addr_(u[-1], u[-1] @ block, alpha=-alpha)
 
     def squared_norm(self, weights: torch.Tensor) -> float:

@@ -9,9 +9,11 @@ import torch
 from scipy import linalg
 
 from skewc._curvature import add_gram
+from skewc._inputs import to_tensor
 from skewc._layout import Saved
 from skewc._network import Growth
-from skewc._rows import Rows, to_tensor
+from skewc._products import add_product
+from skewc._rows import Rows
 
 _BIAS = 0.3
 
@@ -139,7 +141,7 @@ class Discriminant(Saved):
 
 
 def _features(projection: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return torch.addmm(projection[-1], x, projection[:-1]).relu_()
+    return add_product(projection[-1], x, projection[:-1]).relu_()
 
 
 def _shrinkage(covariance: np.ndarray, n: float, dtype) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from sklearn.utils import shuffle as shuffled
 
-from skewc._inputs import Loaded, inputs_of, to_tensor
+from skewc._inputs import Loaded, SparseBatch, inputs_of, to_tensor
 
 # Elements of one intermediate matrix; bounds memory wherever all rows are passed through.
 # Four times as many are slower by half, out of the cache.
@@ -18,7 +18,7 @@ _CHUNK_ELEMENTS = 2**20
 
 
 class Rows:
-    """Inputs, labels and weights of n rows, handed out in dense batches.
+    """Inputs, labels and weights of n rows, handed out in batches.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ class Rows:
         """Return row numbers as `inputs` and `targets` take them."""
         return torch.from_numpy(order).to(self.device)
 
-    def inputs(self, index: torch.Tensor) -> torch.Tensor:
-        """Return inputs (len(index), n_features), dense."""
+    def inputs(self, index: torch.Tensor) -> torch.Tensor | SparseBatch:
+        """Return inputs (len(index), n_features)."""
         return self._inputs.take(index)
 
     def targets(self, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:

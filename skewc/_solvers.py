@@ -92,7 +92,7 @@ class Adam:
         self._n_steps = 0
         self._rate = _within(learning_rate_init, torch.finfo(weights.dtype))
         self._beta_1, self._beta_2, self._epsilon = beta_1, beta_2, epsilon
-        self._buffer = torch.empty_like(weights)
+        self._buffer = None
 
     def step(self, weights, gradient, penalty) -> None:
         """One step on the loss, then the penalty's proximal step."""
@@ -107,8 +107,8 @@ class Adam:
         )  # fmt: skip
         if penalty is not None:
             # 1/η of each coordinate, without the correction of the mean.
-            inverse_step = torch.sqrt(self.variance, out=self._buffer).add_(self._epsilon)
-            penalty.prox_(weights, inverse_step, 1 / (correction * self._rate), self._buffer)
+            self._buffer = torch.sqrt(self.variance, out=self._buffer).add_(self._epsilon)
+            penalty.prox_(weights, self._buffer, 1 / (correction * self._rate), self._buffer)
 
     def end_epoch(self, n_rows_seen: int) -> None:
         """Adam's learning rate has no schedule."""

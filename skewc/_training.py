@@ -66,10 +66,11 @@ class Epochs:
         `penalty` is scaled to stand beside the mean loss, or None. `validation` are the
         rows held out for early stopping, or None. `history` is written.
         """
+        kept, parts = objective.weights, objective.parts
         if validation is not None:
             history.best_loss_, history.validation_scores_ = None, []
             history.best_validation_score_ = -math.inf
-        best_weights, parts = objective.weights.clone(), objective.parts
+            kept = kept.clone()
         n, batch_size = len(objective.order), self._batch_size(len(parts[0]))
         stalled = 0
         while history.n_iter_ < self.max_iter:
@@ -85,9 +86,9 @@ class Epochs:
                 improved = history.loss_ <= history.best_loss_ - self.tol
                 history.best_loss_ = min(history.best_loss_, history.loss_)
             else:
-                improved = self._validate(history, objective, validation, best_weights)
+                improved = self._validate(history, objective, validation, kept)
             solver.end_epoch(history.t_)
-            if self.after_epoch(objective.weights if validation is None else best_weights):
+            if self.after_epoch(kept):
                 break
             stalled = 0 if improved else stalled + 1
             if stalled > self.n_iter_no_change:
@@ -103,8 +104,7 @@ class Epochs:
                 stalled = 0
         else:
             self._warn_not_converged()
-        if validation is not None:
-            objective.weights.copy_(best_weights)
+        objective.weights.copy_(kept)
 
     def _batch_size(self, n: int) -> int:
         if self.batch_size == "auto":

@@ -3,9 +3,13 @@ import pytest
 import reference
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 
+from skewc._inputs import dense
 from skewc._losses import nll_and_delta
 from skewc._network import Network
+from skewc._products import add_product, product
+from skewc._rows import Rows
 
 
 def make(rng, sizes, activation):
@@ -79,3 +83,38 @@ def test_growing_keeps_old_logits_bit_for_bit(rng, sizes):
     assert after.shape[1] % 64 == before.shape[1] % 64 == 0
     assert_array_equal(after[:, columns], before[:, :old])
     assert_allclose(after[:, : old + 3], wider.forward(*wider.split(grown), x)[-1], rtol=1e-9)
+
+
+def batch_of(a):
+    """The whole of a matrix as a batch of sparse rows, with some elements in two parts."""
+    X = sparse.csr_matrix(a)
+    data = np.stack([X.data / 4, X.data * 3 / 4], axis=1).ravel()
+    parts = sparse.csr_matrix((data, np.repeat(X.indices, 2), 2 * X.indptr), a.shape)
+    return Rows(parts).inputs(torch.arange(len(a)))
+
+
+def test_sparse_batches_square_and_fill(rng):
+    a = rng.normal(size=(5, 7)) * (rng.uniform(size=(5, 7)) < 0.4)
+    assert_allclose(dense(batch_of(a)), a, rtol=1e-15)
+    assert_allclose(dense(batch_of(a).square()), a**2, rtol=1e-15)
+    assert_allclose(dense(batch_of(a).T.square()), a.T**2, rtol=1e-15)
+
+
+@pytest.mark.parametrize("columns", [1, 10, 11, 12, 40])
+@pytest.mark.parametrize("n_rows", [3, 300])
+@pytest.mark.parametrize("kind", ["dense", "turned", "sparse", "sparse turned", "no elements"])
+def test_products_are_those_of_numpy(rng, kind, n_rows, columns):
+    a, b = rng.normal(size=(n_rows, 100)), rng.normal(size=(100, columns))
+    x, y = torch.from_numpy(a), torch.from_numpy(b)
+    if kind == "turned":
+        x = torch.from_numpy(a.T.copy()).T
+    elif kind != "dense":
+        a *= 0 if kind == "no elements" else rng.uniform(size=a.shape) < 0.1
+        x = batch_of(a.T).T if kind == "sparse turned" else batch_of(a)
+    assert_allclose(product(x, y), a @ b, rtol=1e-10, atol=1e-12)
+    for start in rng.normal(size=columns), rng.normal(size=(n_rows, columns)):
+        out = torch.full((n_rows, columns), np.nan, dtype=y.dtype)
+        result = add_product(torch.from_numpy(start), x, y, beta=0.3, out=out)
+        assert result is out
+        assert_allclose(out, 0.3 * start + a @ b, rtol=1e-10, atol=1e-12)
+        assert_allclose(add_product(torch.from_numpy(start), x, y), start + a @ b, atol=1e-12)
