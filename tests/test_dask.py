@@ -223,7 +223,8 @@ def test_weights_and_a_task_for_each_row(task, rng):
     X, y = task
     weights = rng.choice([0.0, 0.5, 2.0], size=N)
     ids = rng.choice(["a", "b"], size=N)
-    options = {"shuffle": False, "class_weight": {3: 2.0}, "solver": "sgd"}
+    options = {"shuffle": False, "class_weight": {3: 2.0}, "solver": "sgd", "memory_size": 40,
+               "memory_selection": "random"}  # fmt: skip
     mine, plain = classifier(**options), classifier(**options)
     partial_fit(
         mine, blocks_of(X), blocks_of(y[:, None])[:, 0], da.from_array(ids, chunks=70),
@@ -232,6 +233,7 @@ def test_weights_and_a_task_for_each_row(task, rng):
     plain.partial_fit(X, y, ids, sample_weight=weights)
     assert mine.task_ids_ == ["a", "b"]
     assert_close_state(plain, mine, 1e-12)
+    np.testing.assert_array_equal(mine._stream.memory.X, plain._stream.memory.X)
 
 
 @pytest.mark.parametrize("curvature", ["diagonal", "kronecker"])
