@@ -205,9 +205,16 @@ def workers(n_blocks=10):
                     partial(search, *few),
                 ]
                 times = [np.median([seconds(w) for _ in range(4)][1:]) for w in work]
+                empty = [seconds(partial(empty_tasks, client, k)) for k in range(4)][1:]
             lines.append(f"| {n_workers} | " + " | ".join(f"{t:.2f} s" for t in times) + " |")
             print(lines[-1], flush=True)
+    lines += ["", f"An empty task takes the scheduler {np.median(empty):.2f} ms."]
     write("dask_workers", "\n".join(lines))
+
+
+def empty_tasks(client, k, n=1_000):
+    """Let the scheduler hand out tasks in which there is nothing to do."""
+    client.gather(client.map(partial(pow, k + 1), range(n)))
 
 
 def search(X, y):

@@ -253,7 +253,7 @@ def test_chunks_of_a_task_go_on_and_may_not_count(task):
     X, y = task
     mine, plain = classifier(shuffle=False), classifier(shuffle=False)
     for consolidate in False, True:
-        partial_fit(mine, blocks_of(X), y, "a", classes=range(12), consolidate=consolidate)
+        partial_fit(mine, blocks_of(X), [*y], "a", classes=range(12), consolidate=consolidate)
         plain.partial_fit(X, y, "a", classes=range(12), consolidate=consolidate)
     assert mine._stream.importance_weight == N and len(mine.classes_) == 12
     assert_close_state(plain, mine, 1e-13)
