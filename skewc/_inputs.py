@@ -104,8 +104,9 @@ class Sparse:
     """CSR, without a copy that is dense; a rotation waits until a batch is taken."""
 
     def __init__(self, X, device: str, rotation: torch.Tensor | None = None):
-        self._x, self._device, self._rotation = X, device, rotation
-        if not X.has_canonical_format:  # no element is in parts
+        # A shallow copy, since scipy notes on a matrix what it was asked about.
+        self._x, self._device, self._rotation = copy.copy(X), device, rotation
+        if not self._x.has_canonical_format:  # some element is in parts
             self._x = X.copy()
             self._x.sum_duplicates()
 
