@@ -179,9 +179,7 @@ def _blocks(X, y) -> tuple[Blocks, object]:
             f"{type(X).__name__}. What lies in memory needs no module for Dask."
         )
     if np.isnan(lengths).any():
-        lengths = lengths_of_y
-        if len(lengths) != len(parts):
-            (lengths,) = dask.compute([dask.delayed(_length)(part) for part in parts])
+        lengths = lengths_of_y if len(lengths_of_y) == len(parts) else _lengths(X)
     numbered = [(k, int(n), None) for k, n in enumerate(lengths) if n]
     return Blocks(_Source(parts), tuple(numbered)), y
 
@@ -221,8 +219,11 @@ def _added(lists):
     return [sum(parts) for parts in zip(*lists, strict=True)]
 
 
-def _length(block) -> int:
-    return block.shape[0]
+def _lengths(X) -> list[int]:
+    """Count the rows of each block, by one column where the others need not be read."""
+    column = X.iloc[:, :1] if isinstance(X, dask.dataframe.DataFrame) else X[:, :1]
+    blocks = np.ravel(column.to_delayed())
+    return dask.compute([dask.delayed(len)(block) for block in blocks])[0]
 
 
 def _hits(estimator, options, block, labels) -> list:

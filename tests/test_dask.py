@@ -214,6 +214,9 @@ def test_parquet_with_names_words_and_empty_blocks(task, tmp_path):
     assert list(mine.feature_names_in_) == names and list(mine.classes_) == ["even", "odd"]
     assert mine._stream.weights.tobytes() == plain._stream.weights.tobytes()
     assert_close_state(plain, mine, 1e-5)
+    array = table[names].to_dask_array()  # of unknown lengths, as the table
+    again = partial_fit(classifier(shuffle=False), array, frame["label"])
+    assert again._stream.weights.tobytes() == plain._stream.weights.tobytes()
     right = np.mean(plain.predict(frame[names]) == frame["label"])
     assert score(mine, table[names], table["label"]) == right
     assert score(mine, table[names], frame["label"]) == right
