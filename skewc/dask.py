@@ -222,8 +222,8 @@ def _added(lists):
 def _lengths(X) -> list[int]:
     """Count the rows of each block, by one column where the others need not be read."""
     column = X.iloc[:, :1] if isinstance(X, dask.dataframe.DataFrame) else X[:, :1]
-    blocks = np.ravel(column.to_delayed())
-    return dask.compute([dask.delayed(len)(block) for block in blocks])[0]
+    shapes = [dask.delayed(np.shape)(block) for block in np.ravel(column.to_delayed())]
+    return [shape[0] for shape in dask.compute(*shapes)]
 
 
 def _hits(estimator, options, block, labels) -> list:
