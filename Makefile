@@ -33,6 +33,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/thirty_tasks.py
 	$(BIN)/python benchmarks/forgetting.py
 	$(BIN)/python benchmarks/scenarios.py
+	$(BIN)/python benchmarks/out_of_core.py
 
 clean:
 	rm -rf $(VENV) .venv-oldest docs/_build docs/auto_examples docs/generated examples/figures build dist .pytest_cache .ruff_cache .coverage

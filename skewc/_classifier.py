@@ -22,12 +22,13 @@ from skewc._compat import (
     _fit_context,
     with_callbacks,
 )
+from skewc._inputs import to_tensor
 from skewc._layout import stamped, unstamped
 from skewc._learning import consolidation, learn_task
 from skewc._losses import class_mask
 from skewc._network import ACTIVATION_MODULES, Network
 from skewc._readout import Discriminant
-from skewc._rows import Rows, to_tensor
+from skewc._rows import Rows
 from skewc._stream import Stream
 from skewc._training import History
 from skewc._validation import (

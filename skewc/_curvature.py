@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import torch
 
+from skewc._inputs import dense, to_tensor
 from skewc._losses import (
     fisher_vectors,
     label_distributions,
@@ -16,7 +18,7 @@ from skewc._losses import (
 )
 from skewc._network import BACKWARD, Growth, Network
 from skewc._products import product
-from skewc._rows import Rows, dense, to_tensor
+from skewc._rows import Rows
 
 # Share of its input's mean importance below which no weight into a hidden unit is held.
 _SILENT_SHARE = 1e-3
@@ -99,12 +101,20 @@ def measure_importance(
     if n_samples is not None and n_samples < rows.n:
         order = np.sort(rng.permutation(rows.n)[:n_samples])
         scale = rows.n / n_samples
-    # Drawn for all rows at once, so that the chunks below do not change the result.
-    uniforms = None
+    # Drawn for all rows at once, so that blocks and chunks do not change the result.
+    draws = None
     if fisher == "sample":
         draws = rng.uniform(size=(rows.n, 1)).astype(weights.cpu().numpy().dtype)
-        uniforms = to_tensor(draws, rows.device)
+    add_up = partial(_added_up, network, weights, mask, curvature, fisher, smoothing)
+    sums = rows.summed(add_up, order, draws)
+    for total in sums if curvature == "kronecker" else ():
+        total.copy_(total.triu() + total.triu(1).T)
+    return [total.mul_(scale) for total in sums]
 
+
+def _added_up(network, weights, mask, curvature, fisher, smoothing, rows, order, draws):
+    """Fisher information of the rows in `order`; of a matrix, the upper triangle."""
+    uniforms = None if draws is None else to_tensor(draws, rows.device)
     sums = [weights.new_zeros(shape) for shape in importance_shapes(curvature, network)]
     add = _squares(network, sums) if curvature == "diagonal" else _factors(network, sums)
     coefs, intercepts = network.split(weights)
@@ -121,14 +131,12 @@ def measure_importance(
         if diagonal_exact:
             pairs = _exact_pairs(network, coefs, activations, mask, smoothing)
         else:
-            draws = None if uniforms is None else uniforms[index]
-            delta = fisher_vectors(fisher, activations[-1], labels, mask, draws, smoothing)
+            u = None if uniforms is None else uniforms[index]
+            delta = fisher_vectors(fisher, activations[-1], labels, mask, u, smoothing)
             pairs = network.backpropagate(coefs, activations, delta)
         for layer, a, d in pairs:
             add(layer, a, d, row_weights)
-    for total in sums if curvature == "kronecker" else ():
-        total.copy_(total.triu() + total.triu(1).T)
-    return [total.mul_(scale) for total in sums]
+    return sums
 
 
 def _exact_pairs(network, coefs, activations, mask, smoothing) -> Iterator[tuple]:

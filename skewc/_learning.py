@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from skewc._curvature import importance_floor, measure_importance
+from skewc._inputs import to_tensor
 from skewc._losses import class_mask
 from skewc._memory import herding_ranks
 from skewc._network import Network, RotatedNetwork
 from skewc._objective import Objective
 from skewc._penalties import DiagonalPenalty
-from skewc._rows import Rows, to_tensor
+from skewc._rows import Rows
 from skewc._solvers import SGD, Adam
 from skewc._stream import Consolidation, Stream
 from skewc._training import NON_FINITE, Epochs, History, hold_out, minimise_lbfgs

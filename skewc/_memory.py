@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from skewc._inputs import dense
 from skewc._layout import Saved
 from skewc._network import Network
-from skewc._rows import Rows, dense
+from skewc._rows import Rows
 
 # Replayed rows for each row of the task. Fewer make batches without a replayed row, more
 # make the network learn the few rows by heart.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from skewc._rows import SparseBatch
+from skewc._inputs import SparseBatch
 
 # Products of so few columns, and of at least so large a matrix, are quicker turned.
 _FEW_COLUMNS, _LARGE = 12, 2**14

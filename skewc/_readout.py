@@ -9,10 +9,11 @@ import torch
 from scipy import linalg
 
 from skewc._curvature import add_gram
+from skewc._inputs import to_tensor
 from skewc._layout import Saved
 from skewc._network import Growth
 from skewc._products import add_product
-from skewc._rows import Rows, to_tensor
+from skewc._rows import Rows
 
 _BIAS = 0.3
 

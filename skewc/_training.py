@@ -14,7 +14,6 @@ import scipy.optimize
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
-from sklearn.utils import shuffle as shuffled
 
 from skewc._objective import Objective
 from skewc._penalties import DiagonalPenalty
@@ -76,7 +75,7 @@ class Epochs:
         stalled = 0
         while history.n_iter_ < self.max_iter:
             if self.shuffle:
-                parts = [shuffled(part, random_state=rng) for part in parts]
+                parts = [objective.rows.shuffled(part, rng) for part in parts]
             order = _evenly_mixed(parts)
             with _threads_worth_their_while(objective, batch_size):
                 nll = _epoch(objective, penalty, solver, objective.rows.index(order), batch_size)
@@ -156,12 +155,12 @@ def _threads_worth_their_while(objective: Objective, batch_size: int):
     Where other processes compete for the cores, it costs ten times as much.
     """
     if batch_size * objective.network.n_coefs < _MULTIPLICATIONS_WORTH_A_THREAD:
-        return _one_thread()
+        return one_thread()
     return nullcontext()
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Hold torch at one thread, also while other Python threads train.
 
     torch keeps a number of threads for each Python thread, and one that new ones start

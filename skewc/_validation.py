@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -11,7 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from skewc._compat import _check_sample_weight
+from skewc._inputs import Blocks
 from skewc.metrics._matrix import check_one_kind
+
+_FEATURES = ("n_features_in_", "feature_names_in_")
 
 
 def check_device(device: str) -> str:
@@ -40,6 +45,8 @@ def check_unmasked(name: str, values) -> None:
 
 def validated(estimator, X, **options):
     """Return X, and y if given, as scikit-learn validates them; errors name what is wrong."""
+    if isinstance(X, Blocks):
+        return _validated_blocks(estimator, X, **options)
     check_unmasked("X", X)
     try:
         with np.errstate(all="ignore"):  # what overflows is told as infinite
@@ -50,6 +57,24 @@ def validated(estimator, X, **options):
             "X must have shape (n_samples, n_features) and hold finite real numbers"
             f"{beside}: {error}"
         ) from error
+
+
+def _validated_blocks(estimator, X: Blocks, *, dtype, reset: bool, y=None):
+    """Validate y and the first block, and let each block be validated when it is loaded.
+
+    What validates them knows the features only, so little goes to the workers.
+    """
+    labelled = () if y is None else (_validated_labels(estimator, X.shape[0], y),)
+    first = replace(X, check=partial(validated, estimator, dtype=dtype, reset=reset)).load(0)
+    like = type(estimator)()
+    vars(like).update({k: v for k, v in vars(estimator).items() if k in _FEATURES})
+    check = partial(validated, like, dtype=first.dtype, reset=False)
+    X = replace(X, check=check, n_features=first.shape[1], dtype=first.dtype)
+    return (X, *labelled) if labelled else X
+
+
+def _validated_labels(estimator, n_rows: int, y) -> np.ndarray:
+    return validated(type(estimator)(), np.zeros((n_rows, 1), np.int8), y=y)[1]
 
 
 def check_labels_known(y) -> None:

@@ -10,20 +10,20 @@ import skewc
 PACKAGE = Path(skewc.__file__).parent
 # From the bottom to the top; a module may import only from those before it.
 LAYERS = [
-    "_layout", "_compat", "_rows", "_products", "_losses", "_network", "_penalties", "_objective",
-    "_curvature", "_memory", "_readout", "_solvers", "_training", "_stream", "_validation",
-    "_learning", "_callbacks", "_classifier", "pipeline", "__init__",
+    "_layout", "_compat", "_inputs", "_rows", "_products", "_losses", "_network", "_penalties",
+    "_objective", "_curvature", "_memory", "_readout", "_solvers", "_training", "_stream",
+    "_validation", "_learning", "_callbacks", "_classifier", "dask", "pipeline", "__init__",
 ]  # fmt: skip
 # Mathematics that must not know what is above or beside it.
 APART = {
     "_solvers": set(),
     "_penalties": {"_network"},
     "_losses": set(),
-    "_products": {"_rows"},
+    "_products": {"_inputs"},
     "_network": {"_products"},
-    "_curvature": {"_losses", "_network", "_products", "_rows"},
-    "_memory": {"_layout", "_network", "_rows"},
-    "_readout": {"_curvature", "_layout", "_network", "_products", "_rows"},
+    "_curvature": {"_inputs", "_losses", "_network", "_products", "_rows"},
+    "_memory": {"_inputs", "_layout", "_network", "_rows"},
+    "_readout": {"_curvature", "_inputs", "_layout", "_network", "_products", "_rows"},
     "_callbacks": set(),
     "_layout": set(),
 }

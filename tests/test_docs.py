@@ -83,6 +83,7 @@ MODULES = [
     importlib.import_module(name)
     for name in (
         "skewc", "skewc.pipeline", "skewc.model_selection", "skewc.metrics", "skewc.datasets",
+        "skewc.dask",
     )
 ]  # fmt: skip
 

@@ -194,7 +194,7 @@ def test_a_call_that_fails_never_happened(case, rng):
 @pytest.mark.parametrize("case", ["next_tasks-adam-diagonal-kept", "first_fit-adam-diagonal-plain"])
 def test_no_line_of_a_commit_or_of_changing_threads_may_be_stopped_halfway(case, rng):
     def delicate(places):
-        functions = ("_commit", "_one_thread", "_hold", "_let_go")
+        functions = ("_commit", "one_thread", "_hold", "_let_go")
         return [n for n in everywhere(places, rng) if places[n - 1][1] in functions]
 
     assert check(case, delicate, rng) > 30

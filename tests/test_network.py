@@ -6,10 +6,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.neural_network import MLPClassifier
 
+from skewc._inputs import dense
 from skewc._losses import nll_and_delta
 from skewc._network import Network
 from skewc._products import add_product, product
-from skewc._rows import Rows, dense
+from skewc._rows import Rows
 
 
 def make(rng, sizes, activation):

@@ -11,7 +11,7 @@ import skewc._solvers
 import skewc._training
 from skewc import EWCClassifier
 from skewc._network import Network
-from skewc._training import _one_thread
+from skewc._training import one_thread
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_trainings_in_two_threads_leave_torch_its_threads(three_threads, first_o
     has_entered = {name: threading.Event() for name in may_leave}
 
     def train(name):
-        with pytest.raises(KeyboardInterrupt), _one_thread():  # failing, too
+        with pytest.raises(KeyboardInterrupt), one_thread():  # failing, too
             inside = torch.get_num_threads()
             has_entered[name].set()
             assert may_leave[name].wait(10)
@@ -161,7 +161,7 @@ def test_trainings_in_two_threads_leave_torch_its_threads(three_threads, first_o
     assert torch.get_num_threads() == 3
 
 
-def test_small_batches_train_on_one_thread(three_threads, blobs, monkeypatch):
+def test_small_batches_train_onone_thread(three_threads, blobs, monkeypatch):
     used = []
     step = skewc._solvers.Adam.step
 

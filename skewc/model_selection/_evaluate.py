@@ -123,7 +123,9 @@ def evaluate_stream(
     """Learn tasks one after another, and test on all of them after each.
 
     Works for any classifier with `partial_fit`, pipelines included, so that they can be
-    compared. What takes a `task_id` is given it; what does not is told all classes.
+    compared. What takes a `task_id` is given it; what does not is told all classes. An
+    EWCClassifier learns X_train of Dask block by block (see :mod:`skewc.dask`), and X_test of
+    Dask is predicted so.
 
     Parameters
     ----------
@@ -199,10 +201,10 @@ def evaluate_stream(
     for i, task in enumerate(tasks):
         start = perf_counter()
         if knows_tasks:
-            estimator.partial_fit(task.X_train, task.y_train, task_id=task.id)
+            _learn(estimator, task, task_id=task.id)
         else:
             for _ in range(epochs):
-                estimator.partial_fit(task.X_train, task.y_train, classes=classes)
+                _learn(estimator, task, classes=classes)
         learned = perf_counter()
         told = i + 1 if known_task and knows_tasks else 0
         with warnings.catch_warnings():
@@ -228,10 +230,29 @@ def evaluate_stream(
     )
 
 
+def _is_of_dask(X) -> bool:
+    """Whether X is a collection of Dask, by Dask's own protocol and without importing it."""
+    return hasattr(X, "__dask_graph__")
+
+
+def _learn(estimator, task, **more) -> None:
+    """Let the estimator learn the training rows of a task."""
+    if _is_of_dask(task.X_train):
+        from skewc.dask import partial_fit
+
+        partial_fit(estimator, task.X_train, task.y_train, **more)
+    else:
+        estimator.partial_fit(task.X_train, task.y_train, **more)
+
+
 def _accuracy(estimator, task, told: bool) -> float:
     """Accuracy on the test rows of a task, which is told or not."""
     more = {"task_id": task.id} if told else {}
     with np.errstate(divide="ignore"):  # GaussianNB: log 0 for classes yet to come
+        if _is_of_dask(task.X_test):
+            from skewc.dask import score
+
+            return score(estimator, task.X_test, task.y_test, **more)
         return accuracy_score(task.y_test, estimator.predict(task.X_test, **more))
 
 
@@ -263,7 +284,7 @@ def _all_classes(tasks) -> np.ndarray:
                 f"Tasks must be records with {', '.join(Task._fields)}, such as "
                 f"skewc.datasets.Task; got {type(task).__name__}."
             ) from error
-        if not len(y_test):
+        if not np.asarray(y_test).size:
             raise ValueError(f"Task {task_id!r} has no test rows to measure its accuracy on.")
     ids = [task.id for task in tasks]
     if len({*ids}) < len(ids):

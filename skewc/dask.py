@@ -1,0 +1,230 @@
+"""Learn tasks that are larger than memory, or lie on other machines, by Dask.
+
+Nothing in skewc imports this module before a Dask collection is met; it needs
+``pip install "skewc[dask]"``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+
+import dask
+import dask.array
+import dask.dataframe
+import numpy as np
+
+from skewc._classifier import EWCClassifier
+from skewc._inputs import Blocks
+from skewc._training import one_thread
+
+__all__ = ["partial_fit", "score"]
+
+_ADDED_AT_ONCE = 8
+
+
+def partial_fit(
+    estimator, X, y, task_id=None, *, classes=None, sample_weight=None, consolidate=True
+):
+    """Learn one more task, or another chunk of the latest one, from blocks of rows.
+
+    What :meth:`skewc.EWCClassifier.partial_fit` does, but that X need not fit in memory. Each
+    epoch loads one block after another, here, and no more than one is kept. With
+    ``shuffle=True`` the blocks come in a new order in each epoch, and so do the rows within
+    each: they should be mixed over the blocks beforehand. Then the importance is
+    summed over the blocks, by Dask's workers where there are any. For the same order of rows
+    all is what it would be in memory, to rounding.
+
+    Parameters
+    ----------
+    estimator : EWCClassifier
+        It is changed, once all has gone well.
+
+    X : dask.array.Array or dask.dataframe.DataFrame of shape (n_samples, n_features)
+        Training rows. A block is validated whenever it is loaded, to the float type of the
+        first.
+
+    y : array-like or Dask collection of shape (n_samples,)
+        Class labels. They are held in memory, as are `sample_weight` and `task_id`. Where
+        the lengths of the blocks of X are not known, they are those of the blocks of y if
+        these are as many.
+
+    task_id : str or number, or array-like of shape (n_samples,), default=None
+        The task of all rows, or of each.
+
+    classes : array-like of shape (n_classes,), default=None
+        In the first call, all classes that may ever come.
+
+    sample_weight : array-like or Dask collection of shape (n_samples,), default=None
+        Weights of the rows.
+
+    consolidate : bool, default=True
+        Whether these rows count into the task's importance.
+
+    Returns
+    -------
+    EWCClassifier
+        The estimator itself, fitted.
+
+    Raises
+    ------
+    TypeError
+        If the estimator is not an EWCClassifier, or X not an Array or DataFrame of Dask.
+
+    ValueError
+        As in ``EWCClassifier.partial_fit``; and with ``memory_selection='herding'`` or
+        with ``early_stopping=True`` and ``shuffle=False``, which need all rows at once.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from skewc import EWCClassifier
+    >>> from skewc.dask import partial_fit, score
+    >>> X, y = load_digits(return_X_y=True)
+    >>> X = da.from_array(X / 16, chunks=(600, 64))
+    >>> clf = EWCClassifier(curvature="kronecker", max_iter=20, batch_size=32, random_state=0)
+    >>> clf = partial_fit(clf, X, y, task_id="plain")
+    >>> permuted = X[:, np.random.RandomState(0).permutation(64)]
+    >>> clf = partial_fit(clf, permuted, y, task_id="permuted")
+    >>> score(clf, X, y) > 0.9
+    True
+    """
+    if not isinstance(estimator, EWCClassifier):
+        raise TypeError(
+            "Only an EWCClassifier learns from blocks; got one of type "
+            f"{type(estimator).__name__}. Transform X by Dask beforehand in place of a pipeline, "
+            "and use dask_ml.wrappers.Incremental for other estimators."
+        )
+    _check_parameters(estimator)
+    X, y = _blocks(X, y)
+    task_id, sample_weight = dask.compute(task_id, sample_weight, traverse=False)
+    return estimator.partial_fit(
+        X, y, task_id, classes=classes, sample_weight=sample_weight, consolidate=consolidate
+    )
+
+
+def score(estimator, X, y, task_id=None):
+    """Compute the accuracy of the classes predicted for blocks of rows.
+
+    Parameters
+    ----------
+    estimator : fitted classifier
+        Any, with `predict`.
+
+    X : dask.array.Array or dask.dataframe.DataFrame of shape (n_samples, n_features)
+        Test rows. Each block is predicted where Dask loads it.
+
+    y : array-like or Dask collection of shape (n_samples,)
+        True labels.
+
+    task_id : str or number, default=None
+        The task of the rows where it is known and the estimator takes it.
+
+    Returns
+    -------
+    float
+        Share of rows predicted right, in [0, 1].
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from skewc.dask import score
+    >>> X, y = load_iris(return_X_y=True)
+    >>> score(GaussianNB().fit(X, y), da.from_array(X, chunks=50), y) == 0.96
+    True
+    """
+    X, y = _blocks(X, y)
+    y, options = np.asarray(y), {} if task_id is None else {"task_id": task_id}
+    ends = np.cumsum(X.sizes)
+    if ends[-1] != len(y):
+        raise ValueError(f"X has {ends[-1]} rows, but y {len(y)} labels.")
+    labels = np.split(y, ends[:-1])
+    calls = [(number, (own,)) for (number, _, _), own in zip(X.parts, labels, strict=True)]
+    (hits,) = X.source.summed(partial(_hits, estimator, options), calls)
+    return hits / len(y)
+
+
+def _check_parameters(estimator) -> None:
+    """Refuse what needs all rows at once."""
+    if estimator.memory_size and estimator.memory_selection == "herding":
+        raise ValueError(
+            "memory_selection='herding' compares all rows of a task; to learn from blocks, use "
+            "memory_selection='random'."
+        )
+    if estimator.early_stopping and not estimator.shuffle and estimator.solver != "lbfgs":
+        raise ValueError(
+            "early_stopping=True mixes the rows of all blocks; to learn from blocks, use "
+            "shuffle=True, which orders them by block."
+        )
+
+
+def _blocks(X, y) -> tuple[Blocks, object]:
+    """Return X as blocks that hold rows, and y in memory."""
+    lengths_of_y = ()
+    if dask.is_dask_collection(y):
+        of_y = dask.compute(*np.ravel(y.to_delayed()))
+        y, lengths_of_y = np.concatenate(of_y), [len(part) for part in of_y]
+    if isinstance(X, dask.array.Array):
+        X = X.rechunk({1: -1})
+        parts, lengths = X.to_delayed().ravel().tolist(), X.chunks[0]
+    elif isinstance(X, dask.dataframe.DataFrame):
+        parts, lengths = X.to_delayed(), [np.nan]
+    else:
+        raise TypeError(
+            "X must be an Array or DataFrame of Dask; got an object of type "
+            f"{type(X).__name__}. What lies in memory needs no module for Dask."
+        )
+    if np.isnan(lengths).any():
+        lengths = lengths_of_y if len(lengths_of_y) == len(parts) else _lengths(X)
+    numbered = [(k, int(n), None) for k, n in enumerate(lengths) if n]
+    return Blocks(_Source(parts), tuple(numbered)), y
+
+
+class _Source:
+    """Blocks of a Dask collection, each a Delayed."""
+
+    def __init__(self, parts: list):
+        self._parts = parts
+
+    def load(self, number: int):
+        """Return a block."""
+        return self._parts[number].compute()
+
+    def summed(self, function, calls) -> list:
+        """Add up ``function(block, *arguments)``, in an order that does not depend on timing."""
+        function = dask.delayed(function, traverse=False)  # sent once
+        sums = [_on_one_thread(function, self._parts[k], *arguments) for k, arguments in calls]
+        while len(sums) > 1:
+            groups = [sums[k : k + _ADDED_AT_ONCE] for k in range(0, len(sums), _ADDED_AT_ONCE)]
+            sums = [_added(group) for group in groups]
+        with warnings.catch_warnings():
+            # Were labels and weights not in the graph, they would be lost with a worker.
+            warnings.filterwarnings("ignore", "Sending large graph", UserWarning)
+            return sums[0].compute()
+
+
+@dask.delayed
+def _on_one_thread(function, block, *arguments):
+    """Leave the other cores to the other blocks."""
+    with one_thread():
+        return function(block, *arguments)
+
+
+@dask.delayed
+def _added(lists):
+    return [sum(parts) for parts in zip(*lists, strict=True)]
+
+
+def _lengths(X) -> list[int]:
+    """Count the rows of each block, by one column where the others need not be read."""
+    column = X.iloc[:, :1] if isinstance(X, dask.dataframe.DataFrame) else X[:, :1]
+    shapes = [dask.delayed(np.shape)(block) for block in np.ravel(column.to_delayed())]
+    return [shape[0] for shape in dask.compute(*shapes)]
+
+
+def _hits(estimator, options, block, labels) -> list:
+    return [int(np.sum(estimator.predict(block, **options) == labels))]
