@@ -75,6 +75,11 @@ def partial_fit(
         As in ``EWCClassifier.partial_fit``; and with ``memory_selection='herding'`` or
         with ``early_stopping=True`` and ``shuffle=False``, which need all rows at once.
 
+    See Also
+    --------
+    skewc.EWCClassifier.partial_fit : The same for rows in memory.
+    score : Accuracy over blocks of rows.
+
     Examples
     --------
     >>> import dask.array as da
@@ -108,13 +113,15 @@ def partial_fit(
 def score(estimator, X, y, task_id=None):
     """Compute the accuracy of the classes predicted for blocks of rows.
 
+    Each block is predicted where Dask loads it, by its workers where there are any.
+
     Parameters
     ----------
     estimator : fitted classifier
         Any, with `predict`.
 
     X : dask.array.Array or dask.dataframe.DataFrame of shape (n_samples, n_features)
-        Test rows. Each block is predicted where Dask loads it.
+        Test rows.
 
     y : array-like or Dask collection of shape (n_samples,)
         True labels.
@@ -126,6 +133,10 @@ def score(estimator, X, y, task_id=None):
     -------
     float
         Share of rows predicted right, in [0, 1].
+
+    See Also
+    --------
+    partial_fit : Learn from blocks of rows.
 
     Examples
     --------

@@ -54,7 +54,9 @@ class Fault:
             self._entered = {key for key in self._entered if key[0] != id(frame)}
         if event == "exception" or (event == "line" and self._leaves_with(frame)):
             return self._trace
-        if event == "return" and code.co_flags & inspect.CO_GENERATOR:  # that is, yield
+        # A generator returns whenever it yields; and when it is called it may be to be closed
+        # by Python, which heeds no error. Its lines count.
+        if event in ("call", "return") and code.co_flags & inspect.CO_GENERATOR:
             return self._trace
         self.places.append((Path(code.co_filename).stem, code.co_name, event, frame.f_lineno))
         if len(self.places) == self.n:
