@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 import weakref
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -896,11 +897,8 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             if task_id is None and stream.is_confusing:
                 self._warn_confusing()
             network = stream.network
-            layers = network.pad_outputs(*network.split(to_tensor(stream.weights, device)))
-            widest = max(network.sizes)
-
-            def logits_of(x):
-                return network.forward(*layers, x)[-1][:, : network.sizes[-1]]
+            layers = network.split(to_tensor(stream.weights, device))
+            widest, logits_of = max(network.sizes), partial(network.logits, *layers)
 
         logits = torch.cat([logits_of(rows.inputs(index)) for index in rows.chunks(widest)])
         allowed = np.empty((rows.n, len(stream.classes)), dtype=bool)

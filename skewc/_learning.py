@@ -73,9 +73,12 @@ def _consolidated(settings, stream: Stream, weights: torch.Tensor, rows: Rows, m
         else:
             ranks = rng.uniform(size=rows.n)
         stream = stream.remember(rows, ranks, settings.memory_size)
+    importance = [array.cpu().numpy() for array in added]
+    if stream.importance:
+        importance = [a + b for a, b in zip(stream.importance, importance, strict=True)]
     return replace(
         stream,
-        importance=[a + b.cpu().numpy() for a, b in zip(stream.importance, added, strict=True)],
+        importance=importance,
         importance_weight=stream.importance_weight + rows.total_weight(np.arange(rows.n)),
         readout=stream.readout and stream.readout.add(rows),
     )
@@ -98,12 +101,12 @@ def _train(settings, stream: Stream, history: History, rows: Rows, codes, mask, 
     )  # fmt: skip
 
     def weights_at(coordinates):
-        return network.displaced(began, start, coordinates.clone())
+        return network.displaced(began, start, coordinates)
 
     def after_epoch(kept):
         return report.epoch(
             lambda: {
-                "_stream": replace(stream, weights=weights_at(kept).cpu().numpy()),
+                "_stream": replace(stream, weights=weights_at(kept.clone()).cpu().numpy()),
                 **copy.deepcopy(vars(history)),
             }
         )
@@ -130,8 +133,10 @@ def _held(
 
     It stands beside the mean loss, and is None where it would not pull.
     """
+    if not stream.penalty or settings.ewc_lambda == 0:
+        return stream.network, None
     penalty = stream.protection(settings.device)
-    if penalty.is_zero or settings.ewc_lambda == 0:
+    if penalty.is_zero:
         return stream.network, None
     network, penalty = penalty.diagonal_in(stream.network)
     floor = importance_floor(network, penalty.precision)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from skewc._products import add_product, product
+from skewc._products import add_product, product, stable_product
 
 _ACTIVATE = {
     "identity": lambda z: z,
@@ -25,6 +25,7 @@ BACKWARD = {
     "tanh": lambda d, h: _aten.tanh_backward.grad_input(d, h, grad_input=d),
     "relu": lambda d, h: _aten.threshold_backward.grad_input(d, h, 0, grad_input=d),
 }
+_DRAWN_AT_ONCE = 2**16
 ACTIVATION_MODULES = {
     "identity": torch.nn.Identity,
     "logistic": torch.nn.Sigmoid,
@@ -82,12 +83,13 @@ class Network:
     def initialise(self, rng: np.random.RandomState, dtype) -> np.ndarray:
         """Draw weights as Glorot & Bengio (2010), in scikit-learn's order of draws."""
         factor = 2.0 if self.activation == "logistic" else 6.0
-        coefs, intercepts = [], []
-        for n_in, n_out in zip(self.sizes, self.sizes[1:], strict=False):
-            bound = np.sqrt(factor / (n_in + n_out))
-            coefs.append(rng.uniform(-bound, bound, (n_in, n_out)))
-            intercepts.append(rng.uniform(-bound, bound, n_out))
-        return self.join(coefs, intercepts).astype(dtype)
+        weights = np.empty(self.n_weights, dtype)
+        for coef, intercept in zip(*self.split(weights), strict=True):
+            bound = np.sqrt(factor / sum(coef.shape))
+            for rows in np.array_split(coef, 1 + coef.size // _DRAWN_AT_ONCE):  # in float64
+                rows[...] = rng.uniform(-bound, bound, rows.shape)
+            intercept[...] = rng.uniform(-bound, bound, len(intercept))
+        return weights
 
     def grow(self, columns: np.ndarray, n_outputs: int) -> Growth:
         """Widen the output layer to `n_outputs`; the old outputs become `columns` of it."""
@@ -108,27 +110,20 @@ class Network:
         """Return `rows` with the inputs that `forward` takes."""
         return rows
 
-    @staticmethod
-    def pad_outputs(coefs, intercepts):
-        """Widen the output layer by zeros to whole blocks of 64 columns.
-
-        Matrix products round a column differently as the number of columns changes, but
-        not within whole blocks; so old logits keep every bit while classes join.
-        """
-        missing = 4 + -(len(intercepts[-1]) + 4) % 64  # the last four round otherwise
-        pad = torch.nn.functional.pad
-        return (
-            [*coefs[:-1], pad(coefs[-1], (0, missing))],
-            [*intercepts[:-1], pad(intercepts[-1], (0, missing))],
-        )
-
     def forward(self, coefs, intercepts, x: torch.Tensor) -> list[torch.Tensor]:
         """Activations of every layer: the input (n, in) first, the logits (n, K) last."""
-        activations, last = [x], len(coefs) - 1
-        activate = _ACTIVATE[self.activation]
-        for layer, (coef, intercept) in enumerate(zip(coefs, intercepts, strict=True)):
-            z = add_product(intercept, activations[-1], coef)
-            activations.append(z if layer == last else activate(z))
+        activations = self._hidden(coefs, intercepts, x)
+        return [*activations, add_product(intercepts[-1], activations[-1], coefs[-1])]
+
+    def logits(self, coefs, intercepts, x: torch.Tensor) -> torch.Tensor:
+        """Return the logits (n, K), each of the same bits whatever classes are beside it."""
+        h = self._hidden(coefs, intercepts, x)[-1]
+        return stable_product(h, coefs[-1]).add_(intercepts[-1])
+
+    def _hidden(self, coefs, intercepts, x):
+        activations, activate = [x], _ACTIVATE[self.activation]
+        for coef, intercept in zip(coefs[:-1], intercepts[:-1], strict=True):
+            activations.append(activate(add_product(intercept, activations[-1], coef)))
         return activations
 
     def backpropagate(

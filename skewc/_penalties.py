@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from skewc._inputs import to_tensor
 from skewc._network import Growth, Network, RotatedNetwork
 
 
@@ -104,16 +105,15 @@ class DiagonalPenalty:
 
     @staticmethod
     def restore(state: dict, network: Network, device: str) -> DiagonalPenalty:
-        """Rebuild the penalty from copies of the arrays of `state`."""
-        precision = torch.tensor(state["precision"], device=device)
-        anchor = torch.tensor(state["anchor"], device=device)
+        """Rebuild the penalty from the arrays of `state`, which it shares and only reads."""
+        precision, anchor = (to_tensor(state[name], device) for name in ("precision", "anchor"))
         return DiagonalPenalty(precision, anchor, state["constant"])
 
     @staticmethod
     def zero(network: Network, dtype) -> dict:
         """State of the penalty before any task."""
-        zeros = np.zeros(network.n_weights, dtype)
-        return {"precision": zeros, "anchor": zeros.copy(), "constant": 0.0}
+        precision, anchor = (np.zeros(network.n_weights, dtype) for _ in range(2))
+        return {"precision": precision, "anchor": anchor, "constant": 0.0}
 
     @staticmethod
     def grow(state: dict, growth: Growth) -> dict:
@@ -245,12 +245,12 @@ class KroneckerPenalty:
 
     @staticmethod
     def restore(state: dict, network: Network, device: str) -> KroneckerPenalty:
-        """Rebuild the penalty from copies of the arrays of `state`."""
+        """Rebuild the penalty from the arrays of `state`, which it shares and only reads."""
         inputs, outputs = (
-            [tuple(torch.tensor(array, device=device) for array in pair) for pair in state[name]]
+            [tuple(to_tensor(array, device) for array in pair) for pair in state[name]]
             for name in ("inputs", "outputs")
         )
-        anchor = torch.tensor(state["anchor"], device=device)
+        anchor = to_tensor(state["anchor"], device)
         return KroneckerPenalty(
             network, inputs, outputs, anchor, state["constant"], state["weight"]
         )

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from skewc._curvature import check_importance_fits, grow_importance, importance_shapes
+from skewc._inputs import to_tensor
 from skewc._layout import Saved
 from skewc._memory import Memory
 from skewc._network import Network
@@ -22,7 +23,8 @@ class Stream(Saved):
 
     Flat vectors are laid out as `Network` says. `importance` is that of the open task,
     summed over rows of total weight `importance_weight`; it joins `penalty` when
-    another task opens. `moments` are the solver's, in the coordinates it works in.
+    another task opens. Both are empty while they would be zero. `moments` are the solver's,
+    in the coordinates it works in.
     """
 
     classes: np.ndarray
@@ -31,8 +33,8 @@ class Stream(Saved):
     network: Network
     seen: np.ndarray
     curvature: str
-    penalty: dict
-    importance: list
+    penalty: dict = field(default_factory=dict)
+    importance: list = field(default_factory=list)
     importance_weight: float = 0.0
     moments: dict = field(default_factory=dict)
     task_ids: tuple = ()
@@ -54,8 +56,6 @@ class Stream(Saved):
             network=network,
             seen=np.zeros(len(classes), dtype=bool),
             curvature=curvature,
-            penalty=penalty_type(curvature).zero(network, weights.dtype),
-            importance=_zeros(curvature, network, weights.dtype),
             readout=readout,
         )
 
@@ -72,8 +72,8 @@ class Stream(Saved):
             network=growth.network,
             weights=weights,
             seen=np.isin(merged, self.classes[self.seen]),
-            penalty=penalty_type(self.curvature).grow(self.penalty, growth),
-            importance=grow_importance(self.curvature, self.importance, growth),
+            penalty=self.penalty and penalty_type(self.curvature).grow(self.penalty, growth),
+            importance=self.importance and grow_importance(self.curvature, self.importance, growth),
             moments={
                 name: move(value) if isinstance(value, np.ndarray) else value
                 for name, value in self.moments.items()
@@ -86,10 +86,11 @@ class Stream(Saved):
         """Make `task_id` the open task; leaving another one consolidates it."""
         if self.is_open(task_id):
             return self
+        begun = self.open_task is not None
         left = replace(
             self,
-            penalty=self.consolidated(consolidation).state(),
-            importance=_zeros(self.curvature, self.network, self.weights.dtype),
+            penalty=self._absorbed(consolidation).state() if begun else self.penalty,
+            importance=[],
             importance_weight=0.0,
             moments={},
         )
@@ -169,22 +170,22 @@ class Stream(Saved):
 
     def protection(self, device: str = "cpu") -> DiagonalPenalty | KroneckerPenalty:
         """Return the penalty that holds the open task."""
-        return penalty_type(self.curvature).restore(self.penalty, self.network, device)
+        form = penalty_type(self.curvature)
+        state = self.penalty or form.zero(self.network, self.weights.dtype)
+        return form.restore(state, self.network, device)
 
     def importances(self, consolidation: Consolidation) -> torch.Tensor:
         """Return the diagonal of the precision by which the next task will be held."""
         return self.protection().importances(**self._joining(consolidation))
 
-    def consolidated(self, consolidation: Consolidation) -> DiagonalPenalty | KroneckerPenalty:
+    def _absorbed(self, consolidation: Consolidation) -> DiagonalPenalty | KroneckerPenalty:
         """Absorb the open task: the penalty by which the next task will be held.
 
         A task of which no row was consolidated adds nothing and weakens nothing, but the
         anchor of the running sum, always the latest weights, moves on with it.
         """
-        if self.open_task is None:
-            return self.protection()
         penalty = self.protection().absorb(
-            torch.tensor(self.weights, device="cpu"),
+            to_tensor(self.weights, "cpu"),
             kind=consolidation.kind,
             **self._joining(consolidation),
         )
@@ -200,8 +201,10 @@ class Stream(Saved):
         n, scale = self.importance_weight, 1.0
         if self.open_task is not None:
             scale = consolidation.task_weights.get(self.task_ids[self.open_task], 1.0)
+        shapes = importance_shapes(self.curvature, self.network)
+        importance = self.importance or [np.zeros(n, self.weights.dtype) for n in shapes]
         return {
-            "importance": [torch.tensor(array, device="cpu") for array in self.importance],
+            "importance": [to_tensor(array, "cpu") for array in importance],
             "rows_weight": n,
             "scale": scale / n if n and consolidation.scale == "mean" else scale,
             "decay": float(consolidation.decay) if n else 1.0,
@@ -216,8 +219,3 @@ class Consolidation:
     scale: str
     decay: float
     task_weights: dict
-
-
-def _zeros(curvature: str, network: Network, dtype) -> list[np.ndarray]:
-    """Return the importance before any row."""
-    return [np.zeros(shape, dtype) for shape in importance_shapes(curvature, network)]

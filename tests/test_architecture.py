@@ -17,7 +17,7 @@ LAYERS = [
 # Mathematics that must not know what is above or beside it.
 APART = {
     "_solvers": set(),
-    "_penalties": {"_network"},
+    "_penalties": {"_inputs", "_network"},
     "_losses": set(),
     "_products": {"_inputs"},
     "_network": {"_products"},

@@ -9,7 +9,7 @@ from sklearn.neural_network import MLPClassifier
 from skewc._inputs import dense
 from skewc._losses import nll_and_delta
 from skewc._network import Network
-from skewc._products import add_product, product
+from skewc._products import add_product, product, stable_product
 from skewc._rows import Rows
 
 
@@ -90,11 +90,26 @@ def test_growing_keeps_old_logits_bit_for_bit(rng, sizes):
     grown = torch.from_numpy(wider.initialise(rng, np.float64))
     grown[growth.index] = weights
     x = torch.from_numpy(rng.normal(size=(50, sizes[0])))
-    before = network.forward(*network.pad_outputs(*network.split(weights)), x)[-1]
-    after = wider.forward(*wider.pad_outputs(*wider.split(grown)), x)[-1]
-    assert after.shape[1] % 64 == before.shape[1] % 64 == 0
-    assert_array_equal(after[:, columns], before[:, :old])
-    assert_allclose(after[:, : old + 3], wider.forward(*wider.split(grown), x)[-1], rtol=1e-9)
+    before = network.logits(*network.split(weights), x)
+    after = wider.logits(*wider.split(grown), x)
+    assert_array_equal(after[:, columns], before)
+    assert_allclose(after, wider.forward(*wider.split(grown), x)[-1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_rows", [1, 4, 5, 17, 300])
+@pytest.mark.parametrize("n_inputs", [1, 7, 64, 100, 300])
+@pytest.mark.parametrize("form", ["float32", "float64", "sparse"])
+def test_a_column_of_a_stable_product_does_not_know_the_others(rng, n_rows, n_inputs, form):
+    """In whatever place, among however many, it has the same bits."""
+    a, b = rng.normal(size=(n_rows, n_inputs)), rng.normal(size=(n_inputs, 1))
+    x = batch_of(a) if form == "sparse" else torch.from_numpy(a.astype(form))
+    column = torch.from_numpy(b if form == "sparse" else b.astype(form))
+    alone = stable_product(x, column)
+    assert_allclose(alone, a @ b, rtol=1e-4 if form == "float32" else 1e-10, atol=1e-4)
+    for n in (2, 15, 16, 17, 40):
+        product = stable_product(x, column.expand(n_inputs, n))
+        assert product.shape == (n_rows, n)
+        assert (product == alone).all()
 
 
 def batch_of(a):
