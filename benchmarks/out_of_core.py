@@ -167,7 +167,7 @@ def hold_too_much():
 def importance(clf, X, labels, curvature):
     """Add up the exact importance of blocks, by the workers."""
     stream = clf._stream
-    blocks, _ = skewc.dask._blocks(X, labels)
+    blocks = skewc.dask._blocks(X)
     rows = Rows(validated(clf, blocks, dtype=np.float32, reset=False), labels)
     measure_importance(
         stream.network, torch.tensor(stream.weights), rows, None, curvature=curvature,
@@ -193,7 +193,7 @@ def workers(n_blocks=10):
         for n_workers in (1, 2):
             with (
                 distributed.LocalCluster(
-                    n_workers=n_workers, threads_per_worker=1, dashboard_address=None
+                    n_workers=n_workers, threads_per_worker=1, dashboard_address="localhost:0"
                 ) as cluster,
                 distributed.Client(cluster) as client,
             ):

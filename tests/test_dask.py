@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import tracemalloc
+from contextlib import contextmanager
 
 import dask
 import dask.array as da
@@ -58,15 +59,21 @@ def assert_close_state(a, b, rtol):
         np.testing.assert_allclose(one, other, rtol=0, atol=rtol * np.abs(one).max())
 
 
-@pytest.fixture(scope="module")
-def client():
-    """Two processes of one thread each."""
+@contextmanager
+def two_processes():
+    """A cluster of two processes of one thread each; its dashboard takes any free port."""
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
+            n_workers=2, threads_per_worker=1, dashboard_address="localhost:0", memory_limit=0
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client():
+    with two_processes() as client:
         yield client
 
 
@@ -271,8 +278,8 @@ def with_fault(X, row, value):
 @pytest.mark.parametrize(
     "change, options, error, message",
     [
-        (lambda X, y: (with_fault(X, 200, np.nan), y), {}, ValueError, "X must .* NaN"),
-        (lambda X, y: (with_fault(X, -1, np.inf), y), {}, ValueError, "X must .* infinity"),
+        (lambda X, y: (with_fault(X, 200, np.nan), y), {}, ValueError, r"(?s)NaN.*block 2 of X"),
+        (lambda X, y: (with_fault(X, -1, np.inf), y), {}, ValueError, r"(?s)inf.*block 3 of X"),
         (lambda X, y: (blocks_of(X[:, 1:]), y), {}, ValueError, "63 features"),
         (lambda X, y: (blocks_of(X), y[1:]), {}, ValueError, "inconsistent numbers of samples"),
         (lambda X, y: (blocks_of(X), y + 0.5), {}, ValueError, "whole numbers or strings"),
@@ -280,6 +287,8 @@ def with_fault(X, row, value):
         (lambda X, y: (blocks_of(X), np.where(y == 1, np.nan, y)), {}, ValueError, "y .*NaN"),
         (lambda X, y: (blocks_of(X), y + 100), {}, ValueError, "classes not in"),
         (lambda X, y: (blocks_of(X), y, "b", -1), {}, ValueError, "sample_weight must"),
+        (lambda X, y: (blocks_of(X), None), {}, ValueError, "requires y .* is None"),
+        (lambda X, y: (blocks_of(X), da.ones(())), {}, ValueError, "y should be a 1d array"),
         (lambda X, y: (X, y), {}, TypeError, "Array or DataFrame of Dask"),
         (lambda X, y: (blocks_of(X)[:0], y[:0]), {}, ValueError, "0 sample"),
         (
@@ -308,17 +317,29 @@ def test_bad_input_is_named_and_changes_nothing(task, change, options, error, me
     assert bits(clf) == before
 
 
-def test_blocks_whose_rows_do_not_match_the_labels(task):
+def test_blocks_of_unknown_lengths_and_of_others_than_said(task):
     X, y = task
     table = dd.from_pandas(pd.DataFrame(X), npartitions=2)
-    labels = dd.from_pandas(pd.Series(y), npartitions=2, sort=False)
-    shifted = dd.concat([labels.partitions[0].loc[:10], labels.partitions[1]])
+    labels = blocks_of(y[:, None], (10, N - 10))[:, 0]  # in other blocks, as many
+    mine, known = classifier(), classifier()
+    partial_fit(mine, table, labels)
+    partial_fit(known, blocks_of(X, (150, 150)), y)
+    assert mine._stream.weights.tobytes() == known._stream.weights.tobytes()
+    short = da.from_delayed(dask.delayed(X[:7]), (20, 64), X.dtype)
     clf = classifier()
-    with pytest.raises(ValueError, match="Block 0 of X has 150 rows, but 11 were expected"):
-        partial_fit(clf, table, shifted)
+    with pytest.raises(ValueError, match="Block 4 of X should have 20 rows .*, but 7 came"):
+        partial_fit(clf, da.concatenate([blocks_of(X), short]), np.r_[y, y[:20]])
     assert not hasattr(clf, "classes_")
-    with pytest.raises(ValueError, match="300 rows, but y 299"):
-        score(clf.partial_fit(X, y), blocks_of(X), y[1:])
+
+
+@pytest.mark.parametrize(
+    "X, shape",
+    [(da.ones(6), r"\(6,\)"), (da.ones((6, 2, 2)), r"\(6, 2, 2\)"), (da.ones(()), r"\(\)")],
+)
+def test_an_array_of_other_dimensions_is_refused(X, shape):
+    for function in partial_fit, score:
+        with pytest.raises(ValueError, match=rf"\(n_samples, n_features\), got {shape}"):
+            function(classifier(), X, np.arange(6) % 2)
 
 
 def test_only_an_ewc_classifier_learns_from_blocks(task):
@@ -332,14 +353,30 @@ def test_only_an_ewc_classifier_learns_from_blocks(task):
 
 def test_accuracy_by_blocks(task):
     X, y = task
-    clf = (
-        classifier().partial_fit(X[y < 5], y[y < 5], "low").partial_fit(X[y > 4], y[y > 4], "high")
-    )
     low = y < 5
-    halves = blocks_of(X[low], (low.sum() - 40, 40))
+    clf = classifier().partial_fit(X[low], y[low], "low").partial_fit(X[~low], y[~low], "high")
+    halves = blocks_of(X[low], (low.sum() - 40, 0, 40))
     assert score(clf, halves, y[low], task_id="low") == clf.score(X[low], y[low], task_id="low")
     naive = GaussianNB(var_smoothing=0.1).fit(X, y)
-    assert score(naive, blocks_of(X), y) == naive.score(X, y)
+    for labels in y, y[:, None], y.astype(float), da.from_array(y[:, None], chunks=70), [*y]:
+        assert score(naive, blocks_of(X), labels) == naive.score(X, y)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda X, y: (X, y[1:]), r"inconsistent numbers of samples: \[299, 300\]"),
+        (lambda X, y: (X, y.astype(str)), "Mix of label input types"),
+        (lambda X, y: (X[:, 1:], y), "63 features"),
+        (lambda X, y: (X[:0], y[:0]), "empty"),
+    ],
+)
+def test_accuracy_refuses_what_it_does_in_memory(task, change, message):
+    X, y = task
+    naive = GaussianNB(var_smoothing=0.1).fit(X, y)
+    X, y = change(X, y)
+    with pytest.raises(ValueError, match=message):
+        score(naive, da.from_array(X, chunks=(100, 64)), y)
 
 
 def test_streams_of_blocks(task):
@@ -451,14 +488,9 @@ def test_incremental_of_dask_ml(task):
 
 
 @pytest.fixture
-def mortal(tmp_path):
+def mortal():
     """A cluster of its own, which a test may kill workers of."""
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with two_processes() as client:
         yield client
 
 
