@@ -186,14 +186,17 @@ def _blocks(X) -> Blocks:
         columns, _ = _parts(X.iloc[:, :1] if isinstance(X, dask.dataframe.DataFrame) else X[:, :1])
         lengths = [shape[0] for shape in dask.compute(*map(dask.delayed(np.shape), columns))]
     numbered = [(k, int(n), None) for k, n in enumerate(lengths) if n]
-    return Blocks(_Source(parts), tuple(numbered))
+    return Blocks(_Source(X, parts), tuple(numbered))
 
 
 class _Source:
-    """Blocks of a Dask collection, each a Delayed."""
+    """Blocks of a Dask collection, each a Delayed.
 
-    def __init__(self, parts: list):
-        self._parts = parts
+    They do not keep what workers hold of a persisted X, but X does.
+    """
+
+    def __init__(self, X, parts: list):
+        self._X, self._parts = X, parts
 
     def load(self, number: int):
         """Return a block."""

@@ -419,6 +419,14 @@ def test_workers_sum_up_the_importance(task, client):
         assert score(far, blocks_of(X), y) == near.score(X, y)
 
 
+def test_blocks_that_workers_hold_are_kept_until_learned(task, client):
+    X, y = task
+    expected = partial_fit(classifier(), blocks_of(X), y, "a")
+    # Of which nobody else has hold.
+    assert bits(partial_fit(classifier(), blocks_of(X).persist(), y, "a")) == bits(expected)
+    assert score(expected, blocks_of(X).persist(), y) == expected.score(X, y)
+
+
 def test_a_worker_computes_on_one_thread(client):
     assert set(client.run(torch.get_num_threads).values()) == {1}
     assert {os.getpid()}.isdisjoint(client.run(os.getpid).values())
