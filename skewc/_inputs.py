@@ -201,13 +201,6 @@ class Blocks:
         ]
         return self.source.summed(partial(_work, function), calls)
 
-    def whole(self):
-        """Return all rows, in memory."""
-        loaded = [self.load(k) for k in range(len(self.parts))]
-        if any(map(sparse.issparse, loaded)):
-            return sparse.vstack(loaded, "csr")
-        return np.concatenate(loaded)
-
 
 def _work(function, block, read, *arguments):
     return function(read(block), *arguments)
@@ -262,7 +255,11 @@ class Loaded:
 
     def pick(self, kept: np.ndarray):
         """Copy rows out as they came."""
-        return self.blocks[kept].whole()
+        blocks = self.blocks[kept]
+        loaded = [blocks.load(k) for k in range(len(blocks.parts))]
+        if any(map(sparse.issparse, loaded)):
+            return sparse.vstack(loaded, "csr")
+        return np.concatenate(loaded)
 
     def extended(self, X) -> Loaded:
         """Return these with more rows, in memory, behind them."""
