@@ -57,10 +57,10 @@ def block(k, rows=BLOCK_ROWS):
     return X, (X @ teacher).argmax(axis=1)
 
 
-def make(folder, n_blocks, rows=BLOCK_ROWS):
+def make(folder, n_blocks):
     """Write blocks as Parquet files, uncompressed; return their bytes."""
     for k in range(n_blocks):
-        X, y = block(k, rows)
+        X, y = block(k)
         columns = {f"x{j}": np.ascontiguousarray(X[:, j]) for j in range(FEATURES)}
         table = pyarrow.table(columns | {"y": y})
         name = Path(folder) / f"{k:04}.parquet"
@@ -175,21 +175,19 @@ def importance(clf, X, labels, curvature):
     )  # fmt: skip
 
 
-def workers(n_blocks=10, n_small=500):
+def workers(n_blocks=10):
     """Write the table of one and two workers."""
     lines = [
         f"{n_blocks * BLOCK_ROWS:,} rows of Parquet in {n_blocks} blocks, 250-100-10, for the "
-        "importance and an epoch; 8,000 rows in memory, 8 candidates of 3 folds of 5 epochs, for "
-        "the search.",
+        "importance; 8,000 rows in memory, 8 candidates of 3 folds of 5 epochs, for the search.",
         "",
-        "| workers | importance, diagonal | importance, Kronecker | epoch | search |",
-        "|---|---|---|---|---|",
+        "| workers | importance, diagonal | importance, Kronecker | search |",
+        "|---|---|---|---|",
     ]
     few = block(0, 8_000)
     clf = classifier(1).fit(*few)
-    with tempfile.TemporaryDirectory() as large, tempfile.TemporaryDirectory() as small:
-        make(large, n_blocks)
-        make(small, n_small, rows=10)
+    with tempfile.TemporaryDirectory() as folder:
+        make(folder, n_blocks)
         for n_workers in (1, 2):
             with (
                 distributed.LocalCluster(
@@ -198,25 +196,22 @@ def workers(n_blocks=10, n_small=500):
                 distributed.Client(cluster) as client,
             ):
                 client.run(__import__, "skewc")
-                X, labels = table_of(large)
+                X, labels = table_of(folder)
                 work = [
                     partial(importance, clf, X, labels, "diagonal"),
                     partial(importance, clf, X, labels, "kronecker"),
-                    partial(skewc.dask.partial_fit, classifier(), X, labels, consolidate=False),
                     partial(search, *few),
-                    partial(importance, clf, *table_of(small), "diagonal"),
                     partial(empty_tasks, client, 1_000),
                 ]
-                *times, in_small, empty = (
-                    np.median([seconds(w) for _ in range(4)][1:]) for w in work
-                )
+                *times, empty = (np.median([seconds(w) for _ in range(4)][1:]) for w in work)
+                with distributed.get_task_stream(client) as stream:
+                    importance(clf, X, labels, "diagonal")
             lines.append(f"| {n_workers} | " + " | ".join(f"{t:.2f} s" for t in times) + " |")
             print(lines[-1], flush=True)
     lines += [
         "",
-        f"The importance of 10 rows in each of {n_small} blocks takes two workers "
-        f"{in_small:.2f} s, {in_small / n_small * 1e3:.1f} ms a block. An empty task takes the "
-        f"scheduler {empty:.2f} ms.",
+        f"The importance is {len(stream.data) / n_blocks:.1f} tasks a block; an empty task takes "
+        f"the scheduler {empty:.2f} ms.",
     ]
     write("dask_workers", "\n".join(lines))
 
