@@ -74,6 +74,11 @@ def partial_fit(
         As in ``EWCClassifier.partial_fit``; and with ``memory_selection='herding'`` or
         with ``early_stopping=True`` and ``shuffle=False``, which need all rows at once.
 
+    See Also
+    --------
+    skewc.EWCClassifier.partial_fit : The same for rows in memory.
+    skewc.model_selection.evaluate_stream : Learn and score a stream of such tasks.
+
     Examples
     --------
     >>> import dask.array as da
@@ -107,6 +112,8 @@ def partial_fit(
 def score(estimator, X, y, task_id=None):
     """Compute the accuracy of the classes predicted for blocks of rows.
 
+    Predictions and labels are brought to memory, rows are not.
+
     Parameters
     ----------
     estimator : fitted classifier
@@ -125,6 +132,10 @@ def score(estimator, X, y, task_id=None):
     -------
     float
         Share of rows predicted right, in [0, 1].
+
+    See Also
+    --------
+    partial_fit : Learn from blocks of rows.
 
     Examples
     --------
