@@ -167,7 +167,7 @@ def hold_too_much():
 def importance(clf, X, labels, curvature):
     """Add up the exact importance of blocks, by the workers."""
     stream = clf._stream
-    blocks, _ = skewc.dask._blocks(X, labels)
+    blocks = skewc.dask._blocks(X)
     rows = Rows(validated(clf, blocks, dtype=np.float32, reset=False), labels)
     measure_importance(
         stream.network, torch.tensor(stream.weights), rows, None, curvature=curvature,
@@ -184,37 +184,47 @@ def workers(n_blocks=10):
         "| workers | importance, diagonal | importance, Kronecker | search |",
         "|---|---|---|---|",
     ]
+    few = block(0, 8_000)
+    clf = classifier(1).fit(*few)
     with tempfile.TemporaryDirectory() as folder:
         make(folder, n_blocks)
-        table = dd.read_parquet(folder)
-        X, y = table.drop(columns="y"), table["y"]
-        few = block(0, 8_000)
-        clf = classifier(1).fit(*few)
         for n_workers in (1, 2):
             with (
                 distributed.LocalCluster(
-                    n_workers=n_workers, threads_per_worker=1, dashboard_address=None
+                    n_workers=n_workers, threads_per_worker=1, dashboard_address="localhost:0"
                 ) as cluster,
                 distributed.Client(cluster) as client,
             ):
                 client.run(__import__, "skewc")
-                labels = y.compute().to_numpy()
+                X, labels = table_of(folder)
                 work = [
                     partial(importance, clf, X, labels, "diagonal"),
                     partial(importance, clf, X, labels, "kronecker"),
                     partial(search, *few),
+                    partial(empty_tasks, client, 1_000),
                 ]
-                times = [np.median([seconds(w) for _ in range(4)][1:]) for w in work]
-                empty = [seconds(partial(empty_tasks, client, k)) for k in range(4)][1:]
+                *times, empty = (np.median([seconds(w) for _ in range(4)][1:]) for w in work)
+                with distributed.get_task_stream(client) as stream:
+                    importance(clf, X, labels, "diagonal")
             lines.append(f"| {n_workers} | " + " | ".join(f"{t:.2f} s" for t in times) + " |")
             print(lines[-1], flush=True)
-    lines += ["", f"An empty task takes the scheduler {np.median(empty):.2f} ms."]
+    lines += [
+        "",
+        f"The importance is {len(stream.data) / n_blocks:.1f} tasks a block; an empty task takes "
+        f"the scheduler {empty:.2f} ms.",
+    ]
     write("dask_workers", "\n".join(lines))
 
 
-def empty_tasks(client, k, n=1_000):
+def table_of(folder):
+    """Return rows in Parquet, and their labels in memory."""
+    table = dd.read_parquet(folder)
+    return table.drop(columns="y"), table["y"].compute().to_numpy()
+
+
+def empty_tasks(client, n):
     """Let the scheduler hand out tasks in which there is nothing to do."""
-    client.gather(client.map(partial(pow, k + 1), range(n)))
+    client.gather(client.map(abs, range(n), pure=False))
 
 
 def search(X, y):

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -187,22 +188,35 @@ class Blocks:
         """Return what makes the k-th block of what the source holds of it."""
         return partial(_read, self.check, *self.parts[k])
 
-    def whole(self):
-        """Return all rows, in memory."""
-        loaded = [self.load(k) for k in range(len(self.parts))]
-        if any(map(sparse.issparse, loaded)):
-            return sparse.vstack(loaded, "csr")
-        return np.concatenate(loaded)
+    def summed(self, function: Callable, beside: list) -> list:
+        """Add up function(block, *its rows of each array in `beside`), where the source likes.
+
+        What is None in place of an array stays so.
+        """
+        borders = np.cumsum(self.sizes)[:-1]
+        split = [repeat(None) if a is None else np.split(a, borders) for a in beside]
+        calls = [
+            (number, (self.reader(k), *own))
+            for k, ((number, *_), *own) in enumerate(zip(self.parts, *split, strict=False))
+        ]
+        return self.source.summed(partial(_work, function), calls)
+
+
+def _work(function, block, read, *arguments):
+    return function(read(block), *arguments)
 
 
 def _read(check, number, n_rows, kept, block):
     """Check a block as it was loaded, and take the rows that count."""
+    try:
+        block = check(block)
+    except (TypeError, ValueError) as error:
+        error.add_note(f"This is said of block {number} of X.")
+        raise
     if block.shape[0] != n_rows:
         raise ValueError(
-            f"Block {number} of X has {block.shape[0]} rows, but {n_rows} were expected: y must "
-            "hold a label for each row, in blocks like those of X."
+            f"Block {number} of X should have {n_rows} rows as X says, but {block.shape[0]} came."
         )
-    block = check(block)
     return block if kept is None else block[kept]
 
 
@@ -210,7 +224,7 @@ class Loaded:
     """Inputs in `Blocks`, of which the one used last stays; behind them rows in memory."""
 
     def __init__(self, blocks: Blocks, device: str):
-        self._blocks, self._device = blocks, device
+        self.blocks, self._device = blocks, device
         self._borders = np.cumsum([0, *blocks.sizes])
         self._rotation = self._tail = None
         self._latest = None, None
@@ -227,8 +241,7 @@ class Loaded:
         is_slice = isinstance(index, slice)
         index = np.arange(index.start, index.stop) if is_slice else index.cpu().numpy()
         block, parts, places = self._block(index), [], []
-        # That in memory first, since the next rows come from the other.
-        for k in sorted(np.unique(block), key=lambda k: k != self._latest[0]):
+        for k in dict.fromkeys(block):  # as they come, so that what comes next stays
             places.append(np.flatnonzero(block == k))
             local = index[places[-1]] - self._borders[k]
             parts.append(self._load(k).take(torch.from_numpy(local).to(self._device)))
@@ -242,7 +255,11 @@ class Loaded:
 
     def pick(self, kept: np.ndarray):
         """Copy rows out as they came."""
-        return self._blocks[kept].whole()
+        blocks = self.blocks[kept]
+        loaded = [blocks.load(k) for k in range(len(blocks.parts))]
+        if any(map(sparse.issparse, loaded)):
+            return sparse.vstack(loaded, "csr")
+        return np.concatenate(loaded)
 
     def extended(self, X) -> Loaded:
         """Return these with more rows, in memory, behind them."""
@@ -256,32 +273,15 @@ class Loaded:
         by_block = np.argsort(block, kind="stable")
         return np.split(order[by_block], np.flatnonzero(np.diff(block[by_block])) + 1)
 
-    def summed(self, function: Callable, order: np.ndarray, arguments: Callable):
-        """Add up function(block, row numbers in it, *arguments(slice of its rows)).
-
-        Each block is worked on where the source wants it.
-        """
-        calls = []
-        for own in self.by_block(order):
-            k = self._block(own[0])
-            rows = slice(self._borders[k], self._borders[k + 1])
-            call = (self._blocks.reader(k), own - rows.start, *arguments(rows))
-            calls.append((self._blocks.parts[k][0], call))
-        return self._blocks.source.summed(partial(_work, function), calls)
-
     def _block(self, index):
         """Return the place of each row's block; that of rows in memory is the last."""
         return np.searchsorted(self._borders, index, side="right") - 1
 
     def _load(self, k: int) -> Dense | Sparse:
-        if k == len(self._blocks.parts):
+        if k == len(self.blocks.parts):
             return self._tail
         if k != self._latest[0]:
             self._latest = None, None  # room for the next
-            block = inputs_of(self._blocks.load(k), self._device)
+            block = inputs_of(self.blocks.load(k), self._device)
             self._latest = k, block if self._rotation is None else block.rotated(self._rotation)
         return self._latest[1]
-
-
-def _work(function, block, read, *arguments):
-    return function(read(block), *arguments)

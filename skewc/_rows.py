@@ -99,21 +99,20 @@ class Rows:
     def summed(self, function: Callable, order: np.ndarray | None, draws: np.ndarray | None):
         """Return function(rows, order, draws), or its sum over blocks, worked on in parallel.
 
-        `order` are the rows to take, None for all; `draws` a number for each row, or None.
+        `order` are ascending row numbers, or None for all; `draws` holds a number for each
+        row, or is None.
         """
         if not isinstance(self._inputs, Loaded):
             return function(self, order, draws)
         labels = self.labels.cpu().numpy()[:, 0]
         labels = labels.astype(np.min_scalar_type(labels.max()))  # less to send
         weights = None if self.weights is None else self.weights.cpu().numpy()[:, 0]
-
-        def beside(rows: slice) -> tuple:
-            return tuple(a if a is None else a[rows] for a in (draws, labels, weights))
-
-        order = np.arange(self.n) if order is None else order
-        return self._inputs.summed(partial(_of_block, function, self.device), order, beside)
+        blocks, beside = self._inputs.blocks, [labels, weights, draws]
+        if order is not None:
+            blocks, beside = blocks[order], [a if a is None else a[order] for a in beside]
+        return blocks.summed(partial(_of_block, function, self.device), beside)
 
 
-def _of_block(function, device, X, order, draws, labels, weights):
+def _of_block(function, device, X, labels, weights, draws):
     """Let `function` have a block of rows."""
-    return function(Rows(X, labels.astype(np.int64), weights, device=device), order, draws)
+    return function(Rows(X, labels.astype(np.int64), weights, device=device), None, draws)

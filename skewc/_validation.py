@@ -59,22 +59,20 @@ def validated(estimator, X, **options):
         ) from error
 
 
-def _validated_blocks(estimator, X: Blocks, *, dtype, reset: bool, y=None):
+def _validated_blocks(estimator, X: Blocks, *, dtype, reset: bool, **labels):
     """Validate y and the first block, and let each block be validated when it is loaded.
 
     What validates them knows the features only, so little goes to the workers.
     """
-    labelled = () if y is None else (_validated_labels(estimator, X.shape[0], y),)
+    if labels:  # beside as many rows of nothing
+        stand_in = np.zeros((X.shape[0], 1), np.int8)
+        _, y = validated(type(estimator)(), stand_in, **labels)
     first = replace(X, check=partial(validated, estimator, dtype=dtype, reset=reset)).load(0)
     like = type(estimator)()
     vars(like).update({k: v for k, v in vars(estimator).items() if k in _FEATURES})
     check = partial(validated, like, dtype=first.dtype, reset=False)
     X = replace(X, check=check, n_features=first.shape[1], dtype=first.dtype)
-    return (X, *labelled) if labelled else X
-
-
-def _validated_labels(estimator, n_rows: int, y) -> np.ndarray:
-    return validated(type(estimator)(), np.zeros((n_rows, 1), np.int8), y=y)[1]
+    return (X, y) if labels else X
 
 
 def check_labels_known(y) -> None:

@@ -13,6 +13,7 @@ import dask
 import dask.array
 import dask.dataframe
 import numpy as np
+from sklearn.metrics import accuracy_score
 
 from skewc._classifier import EWCClassifier
 from skewc._inputs import Blocks
@@ -42,12 +43,10 @@ def partial_fit(
 
     X : dask.array.Array or dask.dataframe.DataFrame of shape (n_samples, n_features)
         Training rows. A block is validated whenever it is loaded, to the float type of the
-        first.
+        first. Where the lengths of blocks are not known, all are read once to count them.
 
     y : array-like or Dask collection of shape (n_samples,)
-        Class labels. They are held in memory, as are `sample_weight` and `task_id`. Where
-        the lengths of the blocks of X are not known, they are those of the blocks of y if
-        these are as many.
+        Class labels. They are held in memory, as are `sample_weight` and `task_id`.
 
     task_id : str or number, or array-like of shape (n_samples,), default=None
         The task of all rows, or of each.
@@ -78,7 +77,7 @@ def partial_fit(
     See Also
     --------
     skewc.EWCClassifier.partial_fit : The same for rows in memory.
-    score : Accuracy over blocks of rows.
+    skewc.model_selection.evaluate_stream : Learn and score a stream of such tasks.
 
     Examples
     --------
@@ -103,8 +102,8 @@ def partial_fit(
             "and use dask_ml.wrappers.Incremental for other estimators."
         )
     _check_parameters(estimator)
-    X, y = _blocks(X, y)
-    task_id, sample_weight = dask.compute(task_id, sample_weight, traverse=False)
+    X = _blocks(X)
+    y, task_id, sample_weight = map(_computed, (y, task_id, sample_weight))
     return estimator.partial_fit(
         X, y, task_id, classes=classes, sample_weight=sample_weight, consolidate=consolidate
     )
@@ -113,7 +112,7 @@ def partial_fit(
 def score(estimator, X, y, task_id=None):
     """Compute the accuracy of the classes predicted for blocks of rows.
 
-    Each block is predicted where Dask loads it, by its workers where there are any.
+    Predictions and labels are brought to memory, rows are not.
 
     Parameters
     ----------
@@ -121,7 +120,7 @@ def score(estimator, X, y, task_id=None):
         Any, with `predict`.
 
     X : dask.array.Array or dask.dataframe.DataFrame of shape (n_samples, n_features)
-        Test rows.
+        Test rows. Each block is predicted where Dask loads it.
 
     y : array-like or Dask collection of shape (n_samples,)
         True labels.
@@ -148,15 +147,11 @@ def score(estimator, X, y, task_id=None):
     >>> score(GaussianNB().fit(X, y), da.from_array(X, chunks=50), y) == 0.96
     True
     """
-    X, y = _blocks(X, y)
-    y, options = np.asarray(y), {} if task_id is None else {"task_id": task_id}
-    ends = np.cumsum(X.sizes)
-    if ends[-1] != len(y):
-        raise ValueError(f"X has {ends[-1]} rows, but y {len(y)} labels.")
-    labels = np.split(y, ends[:-1])
-    calls = [(number, (own,)) for (number, _, _), own in zip(X.parts, labels, strict=True)]
-    (hits,) = X.source.summed(partial(_hits, estimator, options), calls)
-    return hits / len(y)
+    options = {} if task_id is None else {"task_id": task_id}
+    predict = dask.delayed(partial(_predicted, estimator, options), traverse=False)  # sent once
+    predicted = dask.compute(*(_on_one_thread(predict, part) for part in _parts(X)[0]))
+    predicted = [part for part in predicted if len(part)]
+    return accuracy_score(_computed(y), np.concatenate(predicted or [[]]))
 
 
 def _check_parameters(estimator) -> None:
@@ -173,33 +168,46 @@ def _check_parameters(estimator) -> None:
         )
 
 
-def _blocks(X, y) -> tuple[Blocks, object]:
-    """Return X as blocks that hold rows, and y in memory."""
-    lengths_of_y = ()
-    if dask.is_dask_collection(y):
-        of_y = dask.compute(*np.ravel(y.to_delayed()))
-        y, lengths_of_y = np.concatenate(of_y), [len(part) for part in of_y]
-    if isinstance(X, dask.array.Array):
-        X = X.rechunk({1: -1})
-        parts, lengths = X.to_delayed().ravel().tolist(), X.chunks[0]
-    elif isinstance(X, dask.dataframe.DataFrame):
-        parts, lengths = X.to_delayed(), [np.nan]
-    else:
+def _computed(values):
+    """Bring to memory what Dask holds; alone, since it warns where Arrays go with DataFrames."""
+    return dask.compute(values, traverse=False)[0]
+
+
+def _parts(X) -> tuple[list, tuple]:
+    """Return the blocks of X, each a Delayed, and their lengths, NaN where not known."""
+    if isinstance(X, dask.dataframe.DataFrame):
+        parts = X.to_delayed()
+        return parts, (np.nan,) * len(parts)
+    if not isinstance(X, dask.array.Array):
         raise TypeError(
             "X must be an Array or DataFrame of Dask; got an object of type "
             f"{type(X).__name__}. What lies in memory needs no module for Dask."
         )
+    if X.ndim != 2:
+        raise ValueError(f"X must have shape (n_samples, n_features), got {X.shape}.")
+    X = X.rechunk({1: -1})
+    return X.to_delayed().ravel().tolist(), X.chunks[0]
+
+
+def _blocks(X) -> Blocks:
+    """Return X as those of its blocks that hold rows."""
+    parts, lengths = _parts(X)
     if np.isnan(lengths).any():
-        lengths = lengths_of_y if len(lengths_of_y) == len(parts) else _lengths(X)
+        # One column of each block, where the others need not be read.
+        columns, _ = _parts(X.iloc[:, :1] if isinstance(X, dask.dataframe.DataFrame) else X[:, :1])
+        lengths = [shape[0] for shape in dask.compute(*map(dask.delayed(np.shape), columns))]
     numbered = [(k, int(n), None) for k, n in enumerate(lengths) if n]
-    return Blocks(_Source(parts), tuple(numbered)), y
+    return Blocks(_Source(X, parts), tuple(numbered))
 
 
 class _Source:
-    """Blocks of a Dask collection, each a Delayed."""
+    """Blocks of a Dask collection, each a Delayed.
 
-    def __init__(self, parts: list):
-        self._parts = parts
+    They do not keep what workers hold of a persisted X, but X does.
+    """
+
+    def __init__(self, X, parts: list):
+        self._X, self._parts = X, parts
 
     def load(self, number: int):
         """Return a block."""
@@ -230,12 +238,5 @@ def _added(lists):
     return [sum(parts) for parts in zip(*lists, strict=True)]
 
 
-def _lengths(X) -> list[int]:
-    """Count the rows of each block, by one column where the others need not be read."""
-    column = X.iloc[:, :1] if isinstance(X, dask.dataframe.DataFrame) else X[:, :1]
-    shapes = [dask.delayed(np.shape)(block) for block in np.ravel(column.to_delayed())]
-    return [shape[0] for shape in dask.compute(*shapes)]
-
-
-def _hits(estimator, options, block, labels) -> list:
-    return [int(np.sum(estimator.predict(block, **options) == labels))]
+def _predicted(estimator, options, block):
+    return estimator.predict(block, **options) if block.shape[0] else []

@@ -102,7 +102,7 @@ def test_memory_is_bounded_by_the_vectors_sent_back(
     chunks, reduction = Rows.chunks, {"diagonal": "_squares", "kronecker": "_factors"}[curvature]
     make = getattr(skewc._curvature, reduction)
 
-    def seen(self, widest, order=None):
+    def seen(self, widest, order):
         bounds.append(widest)
         return chunks(self, widest, order)
 

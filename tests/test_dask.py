@@ -1,12 +1,14 @@
 """Tasks that Dask holds: learned block by block, searched and scored on workers."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
 import tracemalloc
+from contextlib import contextmanager
 
 import dask
 import dask.array as da
@@ -25,8 +27,9 @@ from sklearn.naive_bayes import GaussianNB
 from state import bits
 
 from skewc import EWCClassifier
-from skewc._inputs import Blocks
+from skewc._inputs import Blocks, dense
 from skewc._rows import Rows
+from skewc._validation import validated
 from skewc.dask import partial_fit, score
 from skewc.datasets import Task
 from skewc.model_selection import evaluate_stream
@@ -46,7 +49,9 @@ def blocks_of(X, sizes=SIZES):
 
 
 def classifier(**options):
-    return EWCClassifier((20,), **{"max_iter": 3, "batch_size": 40, "random_state": 0, **options})
+    return EWCClassifier(
+        **{"hidden_layer_sizes": 20, "max_iter": 3, "batch_size": 40, "random_state": 0, **options}
+    )
 
 
 def assert_close_state(a, b, rtol):
@@ -58,15 +63,21 @@ def assert_close_state(a, b, rtol):
         np.testing.assert_allclose(one, other, rtol=0, atol=rtol * np.abs(one).max())
 
 
-@pytest.fixture(scope="module")
-def client():
-    """Two processes of one thread each."""
+@contextmanager
+def two_processes():
+    """A cluster of two processes of one thread each; its dashboard takes any free port."""
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
+            n_workers=2, threads_per_worker=1, dashboard_address="localhost:0", memory_limit=0
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client():
+    with two_processes() as client:
         yield client
 
 
@@ -83,7 +94,7 @@ def test_nothing_imports_dask_unasked():
     [
         {},
         {"curvature": "kronecker", "solver": "sgd", "fisher": "sample"},
-        {"solver": "lbfgs"},
+        {"solver": "lbfgs", "early_stopping": True, "shuffle": False},
         {"early_stopping": True, "fisher_samples": 100},
         {"memory_size": 30, "memory_selection": "random", "fisher": "empirical"},
         {"readout": "discriminant", "readout_features": 40, "class_weight": "balanced"},
@@ -104,7 +115,7 @@ def test_blocks_in_order_learn_what_memory_does(task, curvature, fisher):
     X, y = task
     options = {"shuffle": False, "curvature": curvature, "fisher": fisher, "solver": "sgd"}
     mine, plain = classifier(**options), classifier(**options)
-    partial_fit(mine, blocks_of(X), y, task_id="a")
+    partial_fit(mine, blocks_of(X).rechunk({1: 30}), y, task_id="a")
     plain.partial_fit(X, y, task_id="a")
     assert mine._stream.weights.tobytes() == plain._stream.weights.tobytes()
     assert_close_state(plain, mine, 1e-13)
@@ -160,6 +171,76 @@ def test_every_pass_has_another_order():
     assert list(first[block_of[first] == 2]) != list(second[block_of[second] == 2])
 
 
+class Stored:
+    """A source of blocks that lie in a list."""
+
+    def __init__(self, blocks):
+        self._blocks = blocks
+
+    def load(self, number):
+        return self._blocks[number]
+
+    def summed(self, function, calls):
+        sums = [function(self._blocks[number], *arguments) for number, arguments in calls]
+        return [sum(parts) for parts in zip(*sums, strict=True)]
+
+
+def as_it_is(block):
+    return block
+
+
+@pytest.mark.parametrize("kinds", ["dddd", "ssss", "dsds", "sdsd"])
+def test_rows_in_blocks_are_those_of_the_matrix(rng, kinds):
+    X = rng.normal(size=(N, 5)) * (rng.uniform(size=(N, 5)) > 0.5)
+    borders = np.cumsum(SIZES)[:-1]
+    parts = [sparse.csr_matrix(block) if kind == "s" else block
+             for kind, block in zip(kinds, np.split(X, borders), strict=True)]  # fmt: skip
+    numbered = tuple((k, n, None) for k, n in enumerate(SIZES))
+    blocks = Blocks(Stored(parts), numbered, check=as_it_is, n_features=5, dtype=X.dtype)
+    some = np.sort(rng.permutation(N)[:200])
+    fewer = np.sort(rng.permutation(200)[:90])
+    fewer = fewer[fewer < 50]  # nothing of the last blocks
+    more = rng.normal(size=(7, 5))
+    labels, weights = rng.randint(0, 300, N), rng.uniform(size=N)
+    labels[0] = 299  # does not fit one byte
+    for which in np.arange(N), some, some[fewer]:
+        own = blocks if len(which) == N else blocks[some]
+        own = own[fewer] if len(which) < 200 else own
+        n = len(which)
+        assert own.shape == (n, 5)
+        rows = Rows(own, labels[which], weights[which])
+        longer = rows.extend(more, np.zeros(7, np.int64), np.ones(n + 7))
+        u = torch.from_numpy(rng.normal(size=(6, 4)))
+        for these, whole in (rows, X[which]), (longer, np.vstack([X[which], more])):
+            turned = [whole, whole @ u[:-1].numpy() + u[-1].numpy()]
+            order = rng.permutation(len(whole))
+            for index in rows.index(order), rows.index(order[:20]), slice(n // 2, len(whole)):
+                for x, expected in zip((these, these.rotated(u)), turned, strict=True):
+                    np.testing.assert_allclose(
+                        dense(x.inputs(index)), expected[index], rtol=0, atol=1e-13
+                    )
+        kept = np.flatnonzero(rng.uniform(size=n) < 0.2)
+        picked, picked_weights = rows.pick(kept)
+        picked = picked.toarray() if sparse.issparse(picked) else picked
+        np.testing.assert_array_equal(picked, X[which][kept])
+        np.testing.assert_array_equal(picked_weights, weights[which][kept])
+        draws = rng.uniform(size=(n, 1))
+        for order in None, kept:
+            (found,) = rows.summed(moments, order, draws)
+            mine = which if order is None else which[order]
+            drawn = draws if order is None else draws[order]
+            factors = labels[mine] * weights[mine] * drawn[:, 0]
+            np.testing.assert_allclose(found, X[mine].T @ factors, rtol=1e-12)
+
+
+def moments(rows, order, draws):
+    """Σ x·label·weight·draw over rows."""
+    index = slice(0, rows.n) if order is None else order
+    labels, weights = rows.targets(index)
+    x = dense(rows.inputs(index))
+    return [(x * labels * weights * torch.from_numpy(draws[index])).sum(dim=0)]
+
+
 class CountedLoads:
     """Dask blocks that say when they are loaded; none lies in memory."""
 
@@ -175,11 +256,15 @@ class CountedLoads:
         return np.random.RandomState(k).normal(size=(n, n_features))
 
 
-def test_one_block_lies_in_memory_and_is_loaded_once_a_pass():
+@pytest.mark.parametrize(
+    "batch_size, options, passes",
+    [(300, {}, 3), (1300, {}, 3), (300, {"early_stopping": True, "validation_fraction": 0.5}, 5)],
+)
+def test_one_block_lies_in_memory_and_is_loaded_once_a_pass(batch_size, options, passes):
     sizes, n_features = (500,) * 20, 500  # 2 MB each
-    counted = CountedLoads(sizes, n_features)
-    y = np.arange(sum(sizes)) % 3
-    clf = EWCClassifier((5,), max_iter=2, batch_size=300, random_state=0, tol=0)
+    counted, loads_of_y = CountedLoads(sizes, n_features), []
+    y = dask.delayed(lambda: loads_of_y.append(1) or np.arange(sum(sizes)) % 3)()
+    clf = EWCClassifier((5,), max_iter=2, batch_size=batch_size, random_state=0, tol=0, **options)
     tracemalloc.start()
     try:
         with dask.config.set(scheduler="synchronous"):
@@ -187,14 +272,33 @@ def test_one_block_lies_in_memory_and_is_loaded_once_a_pass():
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 5 * 2**21  # of the 40 MB: a block, its check, and what is made of it
-    checks, passes = counted.loads[:1], counted.loads[1:]
-    assert checks == [0]
-    repeated = [k for k, after in zip(passes, passes[1:], strict=False) if k == after]
-    assert not repeated
-    # Two epochs and the importance; a block that ends a pass and begins the next stays.
-    assert 58 <= len(passes) <= 60
-    assert all(56 / 20 <= passes.count(k) <= 3 for k in range(20))
+    assert peak < 3 * 2**21  # of the 40 MB: a block, its check, and what is made of it
+    assert loads_of_y == [1]
+    first, *loads = counted.loads
+    assert first == 0  # to be validated
+    assert not [k for k, after in zip(loads, loads[1:], strict=False) if k == after]
+    # Epochs, scores of rows held out, importance; what ends a pass and begins the next stays.
+    assert 20 * passes - (passes - 1) <= len(loads) <= 20 * passes
+
+
+def test_a_block_is_brought_to_the_float_type_of_the_first(task):
+    X, y = task
+    parts = np.split(X, np.cumsum(SIZES)[:-1])
+    mixed = [parts[0].astype(np.float32), *parts[1:]]
+    blocks = [da.from_delayed(dask.delayed(part), part.shape, np.float32) for part in mixed]
+    mine, plain = classifier(shuffle=False), classifier(shuffle=False)
+    partial_fit(mine, da.concatenate(blocks), y)
+    plain.partial_fit(X.astype(np.float32), y)
+    assert mine._stream.weights.dtype == np.float32
+    assert mine._stream.weights.tobytes() == plain._stream.weights.tobytes()
+
+
+def test_what_validates_a_block_is_little_to_send(task):
+    X, y = task
+    clf = classifier(hidden_layer_sizes=500).partial_fit(X, y)
+    blocks = Blocks(Stored([X]), ((0, N, None),))
+    checked, _ = validated(clf, blocks, y=y, dtype=X.dtype, reset=False)
+    assert len(pickle.dumps(checked.reader(0))) < 2_000
 
 
 def test_parquet_with_names_words_and_empty_blocks(task, tmp_path):
@@ -271,8 +375,8 @@ def with_fault(X, row, value):
 @pytest.mark.parametrize(
     "change, options, error, message",
     [
-        (lambda X, y: (with_fault(X, 200, np.nan), y), {}, ValueError, "X must .* NaN"),
-        (lambda X, y: (with_fault(X, -1, np.inf), y), {}, ValueError, "X must .* infinity"),
+        (lambda X, y: (with_fault(X, 200, np.nan), y), {}, ValueError, r"(?s)NaN.*block 2 of X"),
+        (lambda X, y: (with_fault(X, -1, np.inf), y), {}, ValueError, r"(?s)inf.*block 3 of X"),
         (lambda X, y: (blocks_of(X[:, 1:]), y), {}, ValueError, "63 features"),
         (lambda X, y: (blocks_of(X), y[1:]), {}, ValueError, "inconsistent numbers of samples"),
         (lambda X, y: (blocks_of(X), y + 0.5), {}, ValueError, "whole numbers or strings"),
@@ -280,6 +384,8 @@ def with_fault(X, row, value):
         (lambda X, y: (blocks_of(X), np.where(y == 1, np.nan, y)), {}, ValueError, "y .*NaN"),
         (lambda X, y: (blocks_of(X), y + 100), {}, ValueError, "classes not in"),
         (lambda X, y: (blocks_of(X), y, "b", -1), {}, ValueError, "sample_weight must"),
+        (lambda X, y: (blocks_of(X), None), {}, ValueError, "requires y .* is None"),
+        (lambda X, y: (blocks_of(X), da.ones(())), {}, ValueError, "y should be a 1d array"),
         (lambda X, y: (X, y), {}, TypeError, "Array or DataFrame of Dask"),
         (lambda X, y: (blocks_of(X)[:0], y[:0]), {}, ValueError, "0 sample"),
         (
@@ -308,17 +414,29 @@ def test_bad_input_is_named_and_changes_nothing(task, change, options, error, me
     assert bits(clf) == before
 
 
-def test_blocks_whose_rows_do_not_match_the_labels(task):
+def test_blocks_of_unknown_lengths_and_of_others_than_said(task):
     X, y = task
     table = dd.from_pandas(pd.DataFrame(X), npartitions=2)
-    labels = dd.from_pandas(pd.Series(y), npartitions=2, sort=False)
-    shifted = dd.concat([labels.partitions[0].loc[:10], labels.partitions[1]])
+    labels = blocks_of(y[:, None], (10, N - 10))[:, 0]  # in other blocks, as many
+    mine, known = classifier(), classifier()
+    partial_fit(mine, table, labels)
+    partial_fit(known, blocks_of(X, (150, 150)), y)
+    assert mine._stream.weights.tobytes() == known._stream.weights.tobytes()
+    short = da.from_delayed(dask.delayed(X[:7]), (20, 64), X.dtype)
     clf = classifier()
-    with pytest.raises(ValueError, match="Block 0 of X has 150 rows, but 11 were expected"):
-        partial_fit(clf, table, shifted)
+    with pytest.raises(ValueError, match="Block 4 of X should have 20 rows .*, but 7 came"):
+        partial_fit(clf, da.concatenate([blocks_of(X), short]), np.r_[y, y[:20]])
     assert not hasattr(clf, "classes_")
-    with pytest.raises(ValueError, match="300 rows, but y 299"):
-        score(clf.partial_fit(X, y), blocks_of(X), y[1:])
+
+
+@pytest.mark.parametrize(
+    "X, shape",
+    [(da.ones(6), r"\(6,\)"), (da.ones((6, 2, 2)), r"\(6, 2, 2\)"), (da.ones(()), r"\(\)")],
+)
+def test_an_array_of_other_dimensions_is_refused(X, shape):
+    for function in partial_fit, score:
+        with pytest.raises(ValueError, match=rf"\(n_samples, n_features\), got {shape}"):
+            function(classifier(), X, np.arange(6) % 2)
 
 
 def test_only_an_ewc_classifier_learns_from_blocks(task):
@@ -332,14 +450,30 @@ def test_only_an_ewc_classifier_learns_from_blocks(task):
 
 def test_accuracy_by_blocks(task):
     X, y = task
-    clf = (
-        classifier().partial_fit(X[y < 5], y[y < 5], "low").partial_fit(X[y > 4], y[y > 4], "high")
-    )
     low = y < 5
-    halves = blocks_of(X[low], (low.sum() - 40, 40))
+    clf = classifier().partial_fit(X[low], y[low], "low").partial_fit(X[~low], y[~low], "high")
+    halves = blocks_of(X[low], (low.sum() - 40, 0, 40))
     assert score(clf, halves, y[low], task_id="low") == clf.score(X[low], y[low], task_id="low")
     naive = GaussianNB(var_smoothing=0.1).fit(X, y)
-    assert score(naive, blocks_of(X), y) == naive.score(X, y)
+    for labels in y, y[:, None], y.astype(float), da.from_array(y[:, None], chunks=70), [*y]:
+        assert score(naive, blocks_of(X), labels) == naive.score(X, y)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda X, y: (X, y[1:]), r"inconsistent numbers of samples: \[299, 300\]"),
+        (lambda X, y: (X, y.astype(str)), "Mix of label input types"),
+        (lambda X, y: (X[:, 1:], y), "63 features"),
+        (lambda X, y: (X[:0], y[:0]), "empty"),
+    ],
+)
+def test_accuracy_refuses_what_it_does_in_memory(task, change, message):
+    X, y = task
+    naive = GaussianNB(var_smoothing=0.1).fit(X, y)
+    X, y = change(X, y)
+    with pytest.raises(ValueError, match=message):
+        score(naive, da.from_array(X, chunks=(100, 64)), y)
 
 
 def test_streams_of_blocks(task):
@@ -380,6 +514,23 @@ def test_workers_sum_up_the_importance(task, client):
             partial_fit(near, blocks_of(X), y, "a")
         assert bits(far) == bits(near)
         assert score(far, blocks_of(X), y) == near.score(X, y)
+
+
+def test_labels_are_meant_to_be_in_the_graph(client):
+    X, y = da.random.random((200_000, 1), chunks=50_000), np.arange(200_000) % 2
+    clf = EWCClassifier((2,), max_iter=1, batch_size=50_000)
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "150 kB"}):
+        partial_fit(clf, X, y)
+
+
+def test_blocks_that_workers_hold_are_kept_until_learned(task, client):
+    X, y = task
+    expected = partial_fit(classifier(), blocks_of(X), y, "a")
+    # Nobody else has hold of them; an assert statement would.
+    clf = partial_fit(classifier(), blocks_of(X).persist(), y, "a")
+    accuracy = score(clf, blocks_of(X).persist(), y)
+    assert bits(clf) == bits(expected)
+    assert accuracy == expected.score(X, y)
 
 
 def test_a_worker_computes_on_one_thread(client):
@@ -451,14 +602,9 @@ def test_incremental_of_dask_ml(task):
 
 
 @pytest.fixture
-def mortal(tmp_path):
+def mortal():
     """A cluster of its own, which a test may kill workers of."""
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with two_processes() as client:
         yield client
 
 
