@@ -75,6 +75,11 @@ def partial_fit(
         As in ``EWCClassifier.partial_fit``; and with ``memory_selection='herding'`` or
         with ``early_stopping=True`` and ``shuffle=False``, which need all rows at once.
 
+    See Also
+    --------
+    skewc.EWCClassifier.partial_fit : The same for rows in memory.
+    score : Test on blocks of rows.
+
     Examples
     --------
     >>> import dask.array as da
@@ -126,6 +131,18 @@ def score(estimator, X, y, task_id=None):
     -------
     float
         Share of rows predicted right, in [0, 1].
+
+    Raises
+    ------
+    TypeError
+        If X is not an Array or DataFrame of Dask.
+
+    ValueError
+        If X and y differ in length.
+
+    See Also
+    --------
+    partial_fit : Learn from blocks of rows.
 
     Examples
     --------
