@@ -1,8 +1,9 @@
 """Learn tasks that are larger than memory, or lie on other machines, by Dask.
 
-Nothing in skewc imports this module before a Dask collection is met; it needs
-``pip install "skewc[dask]"``.
+``import skewc.dask`` brings it; it needs ``pip install "skewc[dask]"``. See :ref:`scaling`.
 """
+
+# Nothing in skewc imports this module before a Dask collection is met.
 
 from __future__ import annotations
 
