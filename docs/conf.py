@@ -33,6 +33,7 @@ exclude_patterns = ["_build"]
 extlinks = {"arxiv": ("https://arxiv.org/abs/%s", "arXiv:%s")}
 numpydoc_show_class_members = False
 
+highlight_language = "none"  # of literal blocks, which hold formulas and commands
 html_theme = "pydata_sphinx_theme"
 html_title = f"skewc {version}"
 html_static_path = ["_static"]
