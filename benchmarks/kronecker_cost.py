@@ -30,7 +30,7 @@ METHODS = {
     "diagonal": {},
     "Kronecker": {"curvature": "kronecker"},
     "Kronecker, sampled": {"curvature": "kronecker", "fisher": "sample"},
-    "Kronecker, 2,000 rows": {"curvature": "kronecker", "fisher_samples": 2000},
+    "Kronecker, 1,000 rows": {"curvature": "kronecker", "fisher_samples": 1000},
 }
 PARTS = {
     "importance": ("skewc._learning.measure_importance", measure_importance),

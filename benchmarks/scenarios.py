@@ -23,7 +23,7 @@ from forgetting import NETWORK, read, standard_error
 from streams import RESULTS, fashion, write
 
 from skewc import EWCClassifier
-from skewc._losses import fisher_vectors
+from skewc._losses import label_distributions
 from skewc.datasets import make_split_tasks
 
 SCENARIOS = ["class", "task known", "domain"]
@@ -54,10 +54,10 @@ def methods():
 def reversed_logits():
     """Take the Fisher at the softmax of the negative logits, for a network sure of itself."""
 
-    def vectors(kind, logits, *options):
-        return fisher_vectors(kind, -logits, *options)
+    def reverse(logits, *options):
+        return label_distributions(-logits, *options)
 
-    return patch("skewc._curvature.fisher_vectors", vectors)
+    return patch("skewc._curvature.label_distributions", reverse)
 
 
 def learn(name, parameters, tasks, seed):

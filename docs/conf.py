@@ -39,9 +39,7 @@ html_title = f"skewc {version}"
 html_static_path = ["_static"]
 html_css_files = ["skewc.css"]
 html_show_sourcelink = False
-html_sidebars = {
-    page: [] for page in ("index", "quickstart", "api", "benchmarks", "contributing")
-}
+html_sidebars = {page: [] for page in ("index", "quickstart", "api", "benchmarks", "contributing")}
 html_theme_options = {
     "logo": {"text": "skewc"},
     "navbar_align": "left",

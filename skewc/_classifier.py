@@ -838,7 +838,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         stream = self._stream
         weights = torch.tensor(stream.weights, device="cpu")
         network, penalty = stream.protection().diagonal_in(stream.network)
-        return self.ewc_lambda * penalty.value(network.coordinates(weights))
+        return self.ewc_lambda * float(penalty.value(network.coordinates(weights)))
 
     def to_torch(self):
         """Copy the fitted network to torch.

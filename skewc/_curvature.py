@@ -10,12 +10,7 @@ import numpy as np
 import torch
 
 from skewc._inputs import dense, to_tensor
-from skewc._losses import (
-    fisher_vectors,
-    label_distributions,
-    summed_squares,
-    summed_squares_through,
-)
+from skewc._losses import ExactVectors, label_distributions, label_vectors
 from skewc._network import BACKWARD, Growth, Network
 from skewc._products import product
 from skewc._rows import Rows
@@ -90,9 +85,8 @@ def measure_importance(
 
     For a linear layer with inputs a (n, in) and vectors δ (n, out), the squared per-row
     gradients sum to (a²)ᵀ(δ²), so no gradient of a single row is ever formed and no
-    batch enters the definition. The exact diagonal of up to one hidden layer does not form
-    vectors of single classes either. The Kronecker factors are Σ s·aaᵀ, with a trailing 1
-    for the intercept, and Σ s·δδᵀ.
+    batch enters the definition. The Kronecker factors are Σ s·aaᵀ, with a trailing 1 for the
+    intercept, and Σ s·δδᵀ.
 
     With `n_samples`, that many rows are drawn without replacement and their sum is
     scaled up by n / n_samples, which keeps it unbiased.
@@ -118,45 +112,38 @@ def _added_up(network, weights, mask, curvature, fisher, smoothing, rows, order,
     sums = [weights.new_zeros(shape) for shape in importance_shapes(curvature, network)]
     add = _squares(network, sums) if curvature == "diagonal" else _factors(network, sums)
     coefs, intercepts = network.split(weights)
-    diagonal_exact = curvature == "diagonal" and fisher == "exact"
-    n_active = network.sizes[-1] if mask is None else int(mask.isfinite().sum())
     widest = max(network.sizes[1:])
-    if diagonal_exact and len(coefs) > 2:
-        widest = max(n_active * max(network.sizes[1:-1]), network.sizes[-1])
-    elif fisher == "exact" and not diagonal_exact:
-        widest *= n_active
+    if fisher == "exact" and (curvature == "kronecker" or len(coefs) > 2):
+        n_active = network.sizes[-1] if mask is None else int(mask.isfinite().sum())
+        widest = max(widest, n_active * max(network.sizes[1:-1], default=0))
     for index in rows.chunks(widest, order):
         labels, row_weights = rows.targets(index)
         activations = network.forward(coefs, intercepts, rows.inputs(index))
-        if diagonal_exact:
-            pairs = _exact_pairs(network, coefs, activations, mask, smoothing)
+        if fisher == "exact":
+            pairs = _exact_pairs(network, coefs, activations, mask, smoothing, curvature)
         else:
             u = None if uniforms is None else uniforms[index]
-            delta = fisher_vectors(fisher, activations[-1], labels, mask, u, smoothing)
-            pairs = network.backpropagate(coefs, activations, delta)
+            delta = label_vectors(fisher, activations[-1], labels, mask, u, smoothing)
+            pairs = network.backpropagate(coefs, activations, delta[None])
         for layer, a, d in pairs:
             add(layer, a, d, row_weights)
     return sums
 
 
-def _exact_pairs(network, coefs, activations, mask, smoothing) -> Iterator[tuple]:
-    """Yield (layer, input, δ) of the exact diagonal, last layer first.
+def _exact_pairs(network, coefs, activations, mask, smoothing, curvature) -> Iterator[tuple]:
+    """Yield (layer, input, δ) of the exact Fisher, last layer first.
 
-    One vector, √Σ_c δ_c², stands for those of all classes at the logits and, with one
-    hidden layer, below. From there on down, deeper networks need one for each class.
+    At the logits the vectors of the classes need not be formed, nor for the diagonal in the
+    layer before: if that is the first, one vector, √Σ_c δ_c², stands for all.
     """
-    p, q = label_distributions(activations[-1], mask, smoothing)
-    yield len(coefs) - 1, activations[-2], summed_squares(p, q).sqrt_()[None]
+    vectors = ExactVectors(*label_distributions(activations[-1], mask, smoothing))
+    yield len(coefs) - 1, activations[-2], vectors
     if len(coefs) == 1:
         return
-    if len(coefs) == 2:
-        d = summed_squares_through(p, q, coefs[-1]).sqrt_()[None]
+    if curvature == "diagonal" and len(coefs) == 2:
+        d = vectors.squares_through(coefs[-1]).sqrt_()[None]
     else:
-        active = slice(None) if mask is None else mask.isfinite()
-        # (p - e_c)·Wᵀ, without a product for each class.
-        w = coefs[-1].T[active].contiguous()
-        d = p @ coefs[-1].T - w[:, None, :]
-        d *= q[:, active].sqrt().T.contiguous()[:, :, None]
+        d = vectors.through(coefs[-1], slice(None) if mask is None else mask.isfinite())
     d = BACKWARD[network.activation](d, activations[-2])
     yield from network.backpropagate(coefs[:-1], activations[:-1], d)
 
@@ -166,7 +153,7 @@ def _squares(network: Network, sums):
     coef_sums, intercept_sums = network.split(sums[0])
 
     def add(layer, a, d, row_weights):
-        squared = d.square().sum(dim=0)
+        squared = d.squares() if isinstance(d, ExactVectors) else d.square().sum(dim=0)
         if row_weights is not None:
             squared *= row_weights
         coef_sums[layer].add_(product(a.square().T, squared))
@@ -182,8 +169,11 @@ def _factors(network: Network, sums):
     def add(layer, a, d, row_weights):
         a = torch.nn.functional.pad(dense(a), (0, 1), value=1.0)
         add_gram(sums[layer], a, row_weights)
-        repeated = None if row_weights is None else row_weights.repeat(len(d), 1)
-        add_gram(sums[n_layers + layer], d.flatten(0, 1), repeated)
+        if isinstance(d, ExactVectors):
+            sums[n_layers + layer].add_(d.gram(row_weights))
+        else:
+            repeated = None if row_weights is None else row_weights.repeat(len(d), 1)
+            add_gram(sums[n_layers + layer], d.flatten(0, 1), repeated)
 
     return add
 

@@ -6,6 +6,8 @@ log-likelihood of a row with label y is -log p_y and its gradient at the logits 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
@@ -48,48 +50,69 @@ def label_distributions(logits, mask, smoothing) -> tuple[torch.Tensor, torch.Te
     return p, torch.lerp(p, active / active.sum(), smoothing)
 
 
-def fisher_vectors(kind: str, logits, labels, mask, uniforms, smoothing=0.0) -> torch.Tensor:
-    """Vectors whose outer products add up to each row's Fisher at the logits.
+@dataclass(frozen=True)
+class ExactVectors:
+    """Vectors δ_c = √q_c·(p - e_c), whose outer products add up to a row's exact Fisher.
 
-    Returns (C, n, K): C is the number of active classes for ``"exact"``, the expectation
-    over the model's own labels, and 1 for ``"sample"`` (a label drawn by inverting the
-    distribution function at `uniforms`, of shape (n, 1)) and for ``"empirical"`` (the
-    row's own label). `mask` is (K,).
+    They lie at the logits, one for each class c that may be the label, and are formed only
+    where no closed form of their sum over c will do. p and q are (n, K), of
+    `label_distributions`.
+    """
+
+    p: torch.Tensor
+    q: torch.Tensor
+
+    def squares(self) -> torch.Tensor:
+        """Σ_c δ_c², of shape (n, K)."""
+        p, q = self.p, self.q
+        # 1 - q would cancel for the likeliest class, where the network is sure of itself.
+        likeliest = q.argmax(dim=1, keepdim=True)
+        others = q.scatter(1, likeliest, 0.0).sum(dim=1, keepdim=True)
+        others = (1 - q).scatter_(1, likeliest, others)
+        return q * (1 - p).square() + others * p.square()
+
+    def gram(self, row_weights: torch.Tensor | None) -> torch.Tensor:
+        """Σ s·Σ_c δ_c·δ_cᵀ over the rows, of shape (K, K)."""
+        s = 1.0 if row_weights is None else row_weights
+        r = self.p - self.q
+        total = (s * r).T @ r - (s * self.q).T @ self.q
+        total.diagonal().copy_((s * self.squares()).sum(dim=0))  # here the above would cancel
+        return total
+
+    def through(self, coef: torch.Tensor, active) -> torch.Tensor:
+        """δ_c·Wᵀ of the active c, of shape (C, n, H), for W of shape (H, K)."""
+        w = coef.T[active].contiguous()
+        d = self.p @ coef.T - w[:, None, :]
+        return d.mul_(self.q[:, active].sqrt().T.contiguous()[:, :, None])
+
+    def squares_through(self, coef: torch.Tensor) -> torch.Tensor:
+        """Σ_c (δ_c·Wᵀ)², of shape (n, H), for W of shape (H, K), without a loop over c.
+
+        In each row that is the mean over c of (u - w_c)², u = Σ p_c·w_c. Multiplied out, it
+        would cancel where the network is sure of itself. So all w are first taken relative to
+        that of the row's likeliest class, m: no term is then more than about 1/p_m <= K times
+        the result.
+        """
+        p, q = self.p, self.q
+        squares, likeliest = p.new_empty(len(p), len(coef)), p.argmax(dim=1)
+        for m in likeliest.unique():
+            rows = (likeliest == m).nonzero()[:, 0]
+            w, p_m, q_m = coef - coef[:, m, None], p[rows], q[rows]
+            u = p_m @ w.T
+            squares[rows] = q_m @ w.square().T - u * (2 * (q_m @ w.T) - u)
+        return squares
+
+
+def label_vectors(kind: str, logits, labels, mask, uniforms, smoothing) -> torch.Tensor:
+    """Return p - e_c for one class c of each row, of shape (n, K).
+
+    The row's own label for ``"empirical"``; for ``"sample"`` one drawn by inverting the
+    distribution function at `uniforms`, of shape (n, 1).
     """
     p, q = label_distributions(logits, mask, smoothing)
-    if kind == "exact":
-        active = torch.ones_like(p[0], dtype=torch.bool) if mask is None else mask.isfinite()
-        one_hot = torch.eye(p.shape[1], dtype=p.dtype, device=p.device)
-        return q[:, active].sqrt().T[:, :, None] * (p - one_hot[active][:, None, :])
     if kind == "sample":
         labels = _draw(q, uniforms)
-    return p.scatter_add(1, labels, torch.full_like(p[:, :1], -1.0))[None]
-
-
-def summed_squares(p, q) -> torch.Tensor:
-    """Σ_c q_c·(p - e_c)², of shape (n, K)."""
-    # 1 - q would cancel for the likeliest class, where the network is sure of itself.
-    likeliest = q.argmax(dim=1, keepdim=True)
-    others = q.scatter(1, likeliest, 0.0).sum(dim=1, keepdim=True)
-    others = (1 - q).scatter_(1, likeliest, others)
-    return q * (1 - p).square() + others * p.square()
-
-
-def summed_squares_through(p, q, coef) -> torch.Tensor:
-    """Σ_c q_c·((p - e_c)·Wᵀ)², of shape (n, H), for W of shape (H, K), without a loop over c.
-
-    In each row that is the mean over c of (u - w_c)², u = Σ p_c·w_c. Multiplied out, it
-    would cancel where the network is sure of itself. So all w are first taken relative to
-    that of the row's likeliest class, m: no term is then more than about 1/p_m <= K times
-    the result.
-    """
-    squares, likeliest = p.new_empty(len(p), len(coef)), p.argmax(dim=1)
-    for m in likeliest.unique():
-        rows = (likeliest == m).nonzero()[:, 0]
-        w, p_m, q_m = coef - coef[:, m, None], p[rows], q[rows]
-        u = p_m @ w.T
-        squares[rows] = q_m @ w.square().T - u * (2 * (q_m @ w.T) - u)
-    return squares
+    return p.scatter_add(1, labels, torch.full_like(p[:, :1], -1.0))
 
 
 def _draw(p: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:

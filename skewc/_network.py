@@ -154,10 +154,10 @@ class Network:
         add_product(layers[0][layer], a.T, d, beta=alpha, out=coefs[layer])
         torch.sum(d, dim=0, out=intercepts[layer])
 
-    def squared_norm(self, weights: torch.Tensor) -> float:
-        """Return ‖W‖², the coefficients' sum of squares."""
+    def squared_norm(self, weights: torch.Tensor) -> torch.Tensor:
+        """Return ‖W‖², the coefficients' sum of squares, a 0-d tensor."""
         coefs = weights[: self.n_coefs]
-        return float(torch.dot(coefs, coefs))
+        return torch.dot(coefs, coefs).double()
 
 
 @dataclass(frozen=True)
@@ -269,11 +269,11 @@ class RotatedNetwork:
             add_product(block, u.T, plain, beta=alpha, out=gradient)
         gradient.addr_(u[-1], u[-1] @ block, alpha=-alpha)
 
-    def squared_norm(self, weights: torch.Tensor) -> float:
-        """Return ‖W‖², the coefficients' sum of squares."""
+    def squared_norm(self, weights: torch.Tensor) -> torch.Tensor:
+        """Return ‖W‖², the coefficients' sum of squares, a 0-d tensor."""
         (blocks,) = self.split(weights)
         intercepts = [u[-1] @ block for u, block in zip(self.inputs, blocks, strict=True)]
-        return float(torch.dot(weights, weights)) - sum(float(b.dot(b)) for b in intercepts)
+        return torch.dot(weights, weights).double() - sum(b.dot(b).double() for b in intercepts)
 
 
 @dataclass(frozen=True)

@@ -58,23 +58,25 @@ class Objective:
             total += self.gradient
             l2 = 0.0
         self.gradient.copy_(total)
-        return nll / self.total_weight + self.l2_value()
+        return nll / self.total_weight + float(self.l2_value())
 
-    def l2_value(self) -> float:
-        """(α / 2N)·‖W‖²."""
+    def l2_value(self) -> torch.Tensor:
+        """(α / 2N)·‖W‖², a 0-d tensor."""
         return 0.5 * self._l2 * self.network.squared_norm(self.weights)
 
     def accuracy(self, order: np.ndarray) -> float:
         """Weighted share of rows whose likeliest active class is their own."""
-        hits = 0.0
+        hits, total = [], []
         for index in self.rows.chunks(max(self.network.sizes), order):
             labels, weights = self.rows.targets(index)
             x = self.rows.inputs(index)
             logits = self.network.forward(*self._layers, x)[-1]
             predicted = log_softmax(logits, self._mask).argmax(dim=1, keepdim=True)
-            hit = (predicted == labels).to(logits.dtype)
-            hits += float((hit if weights is None else hit * weights).sum())
-        return hits / self.rows.total_weight(order)
+            hit = (predicted == labels).double()
+            weights = torch.ones_like(hit) if weights is None else weights
+            hits.append((hit * weights).sum())
+            total.append(weights.sum(dtype=torch.float64))
+        return float(sum(hits) / sum(total))
 
     def _write_gradient(self, index: torch.Tensor, scale: float, l2: float) -> torch.Tensor:
         """Write scale·Σ s·∇NLL + l2·W to `gradient`; return Σ s·NLL."""

@@ -50,11 +50,11 @@ class DiagonalPenalty:
         precision = torch.where(low, floor, self.precision)
         return DiagonalPenalty(precision, torch.where(low, weights, self.anchor), self.constant)
 
-    def value(self, weights: torch.Tensor) -> float:
-        """Ω/2."""
+    def value(self, weights: torch.Tensor) -> torch.Tensor:
+        """Ω/2, a 0-d tensor."""
         distance = weights - self.anchor
         # Precision first: precision·distance stays finite where distance² is small.
-        return 0.5 * (float(torch.dot(self.precision * distance, distance)) + self.constant)
+        return 0.5 * (torch.dot(self.precision * distance, distance).double() + self.constant)
 
     def gradient(self, weights: torch.Tensor) -> torch.Tensor:
         """∇(Ω/2) = P∘(w - a)."""

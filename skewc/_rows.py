@@ -96,10 +96,10 @@ class Rows:
             chunk = slice(start, min(start + size, n))
             yield chunk if order is None else self.index(order[chunk])
 
-    def summed(self, function: Callable, order: np.ndarray, draws: np.ndarray | None = None):
+    def summed(self, function: Callable, order: np.ndarray | None, draws: np.ndarray | None):
         """Return function(rows, order, draws), or its sum over blocks, worked on in parallel.
 
-        `draws` holds a number for each row, or is None.
+        `order` are the rows to take, None for all; `draws` a number for each row, or None.
         """
         if not isinstance(self._inputs, Loaded):
             return function(self, order, draws)
@@ -110,6 +110,7 @@ class Rows:
         def beside(rows: slice) -> tuple:
             return tuple(a if a is None else a[rows] for a in (draws, labels, weights))
 
+        order = np.arange(self.n) if order is None else order
         return self._inputs.summed(partial(_of_block, function, self.device), order, beside)
 
 

@@ -16,7 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 
 from skewc._objective import Objective
-from skewc._penalties import DiagonalPenalty
 
 _MULTIPLICATIONS_WORTH_A_THREAD = 2**22
 # What holds torch at one thread, and the number that it returns to.
@@ -78,10 +77,10 @@ class Epochs:
                 parts = [objective.rows.shuffled(part, rng) for part in parts]
             order = _evenly_mixed(parts)
             with _threads_worth_their_while(objective, batch_size):
-                nll = _epoch(objective, penalty, solver, objective.rows.index(order), batch_size)
+                loss = _epoch(objective, penalty, solver, objective.rows.index(order), batch_size)
             history.n_iter_ += 1
             history.t_ += n
-            self._record(history, _regularized(nll, objective, penalty))
+            self._record(history, loss)
             if validation is None:
                 improved = history.loss_ <= history.best_loss_ - self.tol
                 history.best_loss_ = min(history.best_loss_, history.loss_)
@@ -203,18 +202,18 @@ def _evenly_mixed(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _epoch(objective, penalty, solver, index: torch.Tensor, batch_size: int) -> float:
-    """Pass once over the rows; return the mean over them of s·NLL as they were met."""
+    """Pass once over the rows; return J.
+
+    Its mean of s·NLL is over the rows as they were met, its quadratic terms are those at the
+    end. Only here does the host wait for the device.
+    """
     nll = []
     for batch in index.split(batch_size):
         nll.append(objective.batch(batch))
         solver.step(objective.weights, objective.gradient, penalty)
-    return float(torch.stack(nll).sum(dtype=torch.float64)) / objective.total_weight
-
-
-def _regularized(nll: float, objective: Objective, penalty: DiagonalPenalty | None) -> float:
-    """Add to the epoch's NLL the two quadratic terms of J at its end."""
-    value = 0.0 if penalty is None else penalty.value(objective.weights)
-    return nll + objective.l2_value() + value
+    loss = torch.stack(nll).sum(dtype=torch.float64) / objective.total_weight
+    loss += objective.l2_value()
+    return float(loss if penalty is None else loss + penalty.value(objective.weights))
 
 
 def hold_out(labels: np.ndarray, fraction: float, rng) -> tuple[np.ndarray, np.ndarray]:
@@ -247,7 +246,7 @@ def minimise_lbfgs(
         value = objective.full()
         gradient = objective.gradient
         if penalty is not None:
-            value += penalty.value(weights)
+            value += float(penalty.value(weights))
             gradient = gradient + penalty.gradient(weights)
         return value, gradient.cpu().numpy().astype(np.float64)
 

@@ -79,7 +79,7 @@ def partial_fit(
     See Also
     --------
     skewc.EWCClassifier.partial_fit : The same for rows in memory.
-    score : Test on blocks of rows.
+    score : Accuracy over blocks of rows.
 
     Examples
     --------
@@ -114,13 +114,15 @@ def partial_fit(
 def score(estimator, X, y, task_id=None):
     """Compute the accuracy of the classes predicted for blocks of rows.
 
+    Each block is predicted where Dask loads it, by its workers where there are any.
+
     Parameters
     ----------
     estimator : fitted classifier
         Any, with `predict`.
 
     X : dask.array.Array or dask.dataframe.DataFrame of shape (n_samples, n_features)
-        Test rows. Each block is predicted where Dask loads it.
+        Test rows.
 
     y : array-like or Dask collection of shape (n_samples,)
         True labels.

@@ -58,6 +58,12 @@ def fisher_by_rows(kind, flat, sizes, activation, X, y, weights, active=None):
     return total.detach()
 
 
+def exact_vectors(p, q):
+    """The vectors √q_c·(p - e_c) at the logits, (K, n, K), of p and q, both (n, K)."""
+    one_hot = torch.eye(p.shape[1], dtype=p.dtype)
+    return torch.stack([q[:, c, None].sqrt() * (p - one_hot[c]) for c in range(p.shape[1])])
+
+
 def quadratic(w, terms):
     """Value of Σ_k (w - a_k)ᵀ diag(F_k) (w - a_k) for a list of (F, a)."""
     return sum(((w - a) ** 2 * F).sum() for F, a in terms)

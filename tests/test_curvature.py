@@ -102,15 +102,15 @@ def test_memory_is_bounded_by_the_vectors_sent_back(
     chunks, reduction = Rows.chunks, {"diagonal": "_squares", "kronecker": "_factors"}[curvature]
     make = getattr(skewc._curvature, reduction)
 
-    def seen(self, order, widest):
+    def seen(self, widest, order=None):
         bounds.append(widest)
-        return chunks(self, order, widest)
+        return chunks(self, widest, order)
 
     def counting(*arguments):
         add = make(*arguments)
 
         def counted(layer, a, d, row_weights):
-            sent.append(d.numel() / len(a))
+            sent.append((d if torch.is_tensor(d) else d.p).numel() / len(a))
             add(layer, a, d, row_weights)
 
         return counted

@@ -6,6 +6,7 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import skewc._solvers
 import skewc._training
@@ -175,3 +176,33 @@ def test_small_batches_train_onone_thread(three_threads, blobs, monkeypatch):
     EWCClassifier(max_iter=1, random_state=0).partial_fit(*blobs)
     assert used == [1, 3]
     assert torch.get_num_threads() == 3
+
+
+class Waits(TorchDispatchMode):
+    """Count what makes the host wait for a device: numbers read, and sizes that depend on them."""
+
+    n = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        waits = ("_local_scalar_dense", "nonzero", "masked_select", "unique")
+        self.n += any(name in str(function) for name in waits)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("solver", ["adam", "sgd"])
+@pytest.mark.parametrize("curvature", ["diagonal", "kronecker"])
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_the_host_waits_for_the_device_once_an_epoch(blobs, solver, curvature, early_stopping):
+    X, y = blobs
+    waits = {}
+    for epochs in (1, 4):
+        clf = EWCClassifier(
+            (5,), solver=solver, curvature=curvature, early_stopping=early_stopping,
+            max_iter=epochs, batch_size=8, n_iter_no_change=100, random_state=0,
+        ).partial_fit(X, y, task_id="a")  # fmt: skip
+        with Waits() as counted:
+            clf.partial_fit(
+                X, y, task_id="b", sample_weight=np.linspace(1, 2, 90), consolidate=False
+            )
+        waits[epochs] = counted.n
+    assert waits[4] - waits[1] == 3 * (1 + early_stopping)
