@@ -183,9 +183,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         which no `ewc_lambda` makes diverge. 'lbfgs' minimises all of J at once.
 
     alpha : float, default=1e-4
-        Strength of the L2 regularization of the coefficients, divided by the weight of
+        Strength of the L2 regularisation of the coefficients, divided by the weight of
         the task's rows. MLPClassifier divides by the rows of the batch instead, so that
-        its regularization grows as batches shrink.
+        its regularisation grows as batches shrink.
 
     batch_size : int, default='auto'
         Rows in a batch of 'sgd' and 'adam'. 'auto' is ``min(200, n_samples)``.
@@ -281,6 +281,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     coef_importances_, intercept_importances_ : list of ndarray
         Importance of each weight for all tasks learned, the last one included, shaped
         like `coefs_` and `intercepts_`: Σ_k γ^(T-k)·ω_k·F_k for tasks 1 to T, before λ.
+        With ``curvature='kronecker'`` it is the diagonal of the Kronecker product: the mean
+        square of a weight's input times the sum of squares at its output, so that
+        standardised features look all alike.
         It is what the next task's training is held by, but for the floor under silent
         units (see the user guide).
 
