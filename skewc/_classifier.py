@@ -822,6 +822,11 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             In nats, summed over rows (with ``fisher_scale='mean'``, per row). 0 after
             the first task.
 
+        Raises
+        ------
+        NotFittedError
+            If nothing has been learned yet.
+
         See Also
         --------
         skewc.metrics.RestoringForceDisplay : The force of the same penalty on single weights.
@@ -854,6 +859,11 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         torch.nn.Sequential
             Takes a tensor (n, n_features) of the dtype of `coefs_` and returns logits
             (n, n_classes) for `classes_`, classes never seen included.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing has been learned yet.
 
         See Also
         --------
@@ -1118,6 +1128,11 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         float
             Weighted share of rows predicted right, in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If a `task_id` was never learned, X is malformed, or the arguments differ in length.
 
         See Also
         --------
