@@ -29,6 +29,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/default_lambda.py
 	$(BIN)/python benchmarks/two_task_optimum.py
 	$(BIN)/python benchmarks/silent_units.py
+	$(BIN)/python benchmarks/fisher_error.py
 	$(BIN)/python benchmarks/kronecker_cost.py
 	$(BIN)/python benchmarks/thirty_tasks.py
 	$(BIN)/python benchmarks/forgetting.py

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from streams import accuracy, all_streams, write
+from streams import accuracy, all_streams, of_seeds, write
 
 from skewc import EWCClassifier
 from skewc.datasets import stack_tasks
@@ -97,7 +97,7 @@ def main(seeds=3):
     results = {}
     for seed in range(seeds):
         measure(seed, results)
-        write("default_lambda", f"{seed + 1} seed(s)\n\n{table(results)}")
+        write("default_lambda", f"{of_seeds(seed + 1)}\n\n{table(results)}")
 
 
 if __name__ == "__main__":

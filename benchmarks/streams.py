@@ -32,6 +32,11 @@ def accuracy(clf, tasks, known):
     return float(np.mean(scores))
 
 
+def of_seeds(seeds):
+    """Say of how many seeds a table holds the means."""
+    return "One seed." if seeds == 1 else f"Means of {seeds} seeds."
+
+
 def write(name, text):
     """Print a result and keep it in results/."""
     print(text)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
-from streams import fashion, write
+from streams import fashion, of_seeds, write
 
 from skewc import EWCClassifier
 from skewc.datasets import make_permuted_tasks, stack_tasks
@@ -67,7 +67,7 @@ def main(seeds=3):
                 found.setdefault((name, method), []).append(result)
                 print(seed, name, method, *(f"{x:.3f}" for x in result), flush=True)
     lines = [
-        f"{seeds} seed(s)",
+        of_seeds(seeds),
         "",
         "| stream | method | accuracy | gap closed | time of the last five tasks / of tasks 2 to 6 "
         "| state after 30 / after 2 |",

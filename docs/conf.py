@@ -33,6 +33,8 @@ exclude_patterns = ["_build"]
 extlinks = {"arxiv": ("https://arxiv.org/abs/%s", "arXiv:%s")}
 numpydoc_show_class_members = False
 
+default_role = "literal"
+highlight_language = "none"  # of literal blocks, which hold formulas and commands
 html_theme = "pydata_sphinx_theme"
 html_title = f"skewc {version}"
 html_static_path = ["_static"]
@@ -114,6 +116,16 @@ class Results(SphinxDirective):
         return node.children
 
 
+def mark_cells(app, doctree):
+    """Name the cells of tables that must not break, and those that must not become slivers."""
+    for cell in doctree.findall(nodes.entry):
+        length, in_head = len(cell.astext()), isinstance(cell.parent.parent, nodes.thead)
+        if length <= (8 if in_head else 16):
+            cell["classes"].append("short")
+        elif length > 24 and not in_head:
+            cell["classes"].append("long")
+
+
 # Formulas as MathML, which browsers draw by themselves: no script, and nothing to fetch.
 
 
@@ -130,4 +142,5 @@ def block_math(writer, node):
 
 def setup(app):
     app.add_directive("results", Results)
+    app.connect("doctree-read", mark_cells)
     app.add_html_math_renderer("mathml", (inline_math, None), (block_math, None))

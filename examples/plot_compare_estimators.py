@@ -56,11 +56,10 @@ for name, estimator in estimators.items():
 # The summary of each result is a row of a table
 # ----------------------------------------------
 
-columns = list(results[0].summary())
-print(f"\n{'':26}" + "".join(f"{column:>19}" for column in columns))
+print(f"\n{'':24}  " + "  ".join(results[0].summary()))
 for result in results:
-    cells = "".join(f"{value:19.3f}" for value in result.summary().values())
-    print(f"{result.name:26}{cells}")
+    cells = (f"{value:{len(column)}.3f}" for column, value in result.summary().items())
+    print(f"{result.name:24}  " + "  ".join(cells))
 
 # %%
 # What each knows of the tasks so far, and what is left of each task

@@ -53,7 +53,8 @@ for ewc_lambda, color, marker in zip([0, 1, 10, 100], colors, "os^D", strict=Tru
     moved = np.abs(clf.coefs_[0].ravel() - start)[used]
     medians = [np.median(moved[group]) for group in groups]
     kept = clf.score(X, y)
-    print(f"λ = {ewc_lambda:3}: accuracy on the first task {kept:.3f}, moved", np.round(medians, 3))
+    distances = " ".join(f"{median:.3f}" for median in medians)
+    print(f"λ = {ewc_lambda:3}: {kept:.3f} on the first task, moved {distances}")
     ax.plot(range(1, 11), medians, color=color, marker=marker, label=f"{ewc_lambda}: {kept:.2f}")
 ax.set(xticks=range(1, 11), ylim=(0, None))
 ax.set(xlabel="tenth of the first layer's weights, least important first")

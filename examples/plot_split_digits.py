@@ -15,6 +15,7 @@ EWC keeps the diagonal of the Fisher information or, better, its Kronecker facto
 strength λ is found by a grid search over the whole stream, inside a pipeline.
 """
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -45,7 +46,7 @@ QUICK = "--quick" in sys.argv
 N_TASKS, EPOCHS = 5, 3 if QUICK else 25
 LAMBDAS = [0, 10] if QUICK else [0, 1, 10, 100]
 SCALE = FunctionTransformer(lambda pixels: pixels / 16)  # to [0, 1]
-FIGURES = Path(sys.argv[0]).parent / "figures"
+FIGURES = Path(os.path.relpath(Path(sys.argv[0]).parent / "figures"))
 
 # %%
 # The streams

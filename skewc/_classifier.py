@@ -184,9 +184,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         which no `ewc_lambda` makes diverge. 'lbfgs' minimises all of J at once.
 
     alpha : float, default=1e-4
-        Strength of the L2 regularization of the coefficients, divided by the weight of
+        Strength of the L2 regularisation of the coefficients, divided by the weight of
         the task's rows. MLPClassifier divides by the rows of the batch instead, so that
-        its regularization grows as batches shrink.
+        its regularisation grows as batches shrink.
 
     batch_size : int, default='auto'
         Rows in a batch of 'sgd' and 'adam'. 'auto' is ``min(200, n_samples)``.
@@ -282,6 +282,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     coef_importances_, intercept_importances_ : list of ndarray
         Importance of each weight for all tasks learned, the last one included, shaped
         like `coefs_` and `intercepts_`: Σ_k γ^(T-k)·ω_k·F_k for tasks 1 to T, before λ.
+        With ``curvature='kronecker'`` it is the diagonal of the Kronecker product: the mean
+        square of a weight's input times the sum of squares at its output, so that
+        standardised features look all alike.
         It is what the next task's training is held by, but for the floor under silent
         units (see the user guide).
 
@@ -820,6 +823,11 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             In nats, summed over rows (with ``fisher_scale='mean'``, per row). 0 after
             the first task.
 
+        Raises
+        ------
+        NotFittedError
+            If nothing has been learned yet.
+
         See Also
         --------
         skewc.metrics.RestoringForceDisplay : The force of the same penalty on single weights.
@@ -852,6 +860,11 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         torch.nn.Sequential
             Takes a tensor (n, n_features) of the dtype of `coefs_` and returns logits
             (n, n_classes) for `classes_`, classes never seen included.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing has been learned yet.
 
         See Also
         --------
@@ -1113,6 +1126,11 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         float
             Weighted share of rows predicted right, in [0, 1].
+
+        Raises
+        ------
+        ValueError
+            If a `task_id` was never learned, X is malformed, or the arguments differ in length.
 
         See Also
         --------

@@ -40,7 +40,7 @@ class Network:
 
     All weights live in one flat vector: the coefficients of every layer, each of shape
     (in, out) in C order, then the intercepts of every layer. So the coefficients are
-    one slice, which is all that L2 regularization touches.
+    one slice, which is all that L2 regularisation touches.
     """
 
     sizes: tuple[int, ...]

@@ -1,8 +1,9 @@
 """Learn tasks that are larger than memory, or lie on other machines, by Dask.
 
-Nothing in skewc imports this module before a Dask collection is met; it needs
-``pip install "skewc[dask]"``.
+``import skewc.dask`` brings it; it needs ``pip install "skewc[dask]"``. See :ref:`scaling`.
 """
+
+# Nothing in skewc imports this module before a Dask collection is met.
 
 from __future__ import annotations
 
@@ -132,6 +133,14 @@ def score(estimator, X, y, task_id=None):
     -------
     float
         Share of rows predicted right, in [0, 1].
+
+    Raises
+    ------
+    TypeError
+        If X is not an Array or DataFrame of Dask.
+
+    ValueError
+        If X and y differ in length.
 
     See Also
     --------

@@ -130,6 +130,11 @@ class ContinualPipeline(Pipeline):
         ContinualPipeline
             The pipeline itself.
 
+        Raises
+        ------
+        ValueError
+            If a parameter has no step's name before it, or a step refuses the rows.
+
         See Also
         --------
         partial_fit : Learn task after task with the transformers of the first.
@@ -332,6 +337,11 @@ class ContinualPipeline(Pipeline):
         -------
         float
             What the last step's `score` returns.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing has been learned yet.
 
         See Also
         --------

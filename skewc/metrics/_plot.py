@@ -146,6 +146,12 @@ class AccuracyMatrixDisplay:
         AccuracyMatrixDisplay
             The display, drawn.
 
+        Raises
+        ------
+        ValueError
+            If the matrix is not square, holds no accuracy or one outside [0, 1], or
+            `task_ids` does not name each task.
+
         See Also
         --------
         from_result : From what evaluate_stream returns.
@@ -183,6 +189,12 @@ class AccuracyMatrixDisplay:
         -------
         AccuracyMatrixDisplay
             The display, drawn.
+
+        Raises
+        ------
+        ValueError
+            If the matrix is not square, holds no accuracy or one outside [0, 1], or
+            `task_ids` does not name each task.
 
         See Also
         --------
@@ -348,6 +360,12 @@ class TaskAccuracyDisplay:
         TaskAccuracyDisplay
             The display, drawn.
 
+        Raises
+        ------
+        ValueError
+            If the matrix is not square, holds no accuracy or one outside [0, 1], or
+            `task_ids` does not name each task.
+
         See Also
         --------
         from_result : From what evaluate_stream returns.
@@ -385,6 +403,12 @@ class TaskAccuracyDisplay:
         -------
         TaskAccuracyDisplay
             The display, drawn.
+
+        Raises
+        ------
+        ValueError
+            If the matrix is not square, holds no accuracy or one outside [0, 1], or
+            `task_ids` does not name each task.
 
         See Also
         --------

@@ -136,7 +136,11 @@ class TaskStratifiedKFold(BaseCrossValidator):
         [0 2] [1 3]
         """
         if groups is None:
-            raise ValueError("TaskStratifiedKFold needs the task of each row as `groups`.")
+            raise ValueError(
+                "TaskStratifiedKFold needs the task of each row as `groups`. A search passes it on "
+                "from fit(X, y, groups=ids), or, with "
+                "sklearn.set_config(enable_metadata_routing=True), from fit(X, y, task_id=ids)."
+            )
         groups, y = check_one_kind("groups", groups), check_one_kind("y", y)
         if groups.shape != y.shape:
             raise ValueError(
