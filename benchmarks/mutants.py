@@ -34,10 +34,10 @@ from cosmic_ray.plugins import get_operator, operator_names
 ROOT = Path(__file__).parents[1]
 # Likeliest killers first; a stage is collected only if the one before killed nothing.
 STAGES = {
-    "_penalties": [["penalties"], ["kronecker"]],
+    "_penalties": [["penalties"], ["kronecker"], ["architecture"]],
     "_curvature": [["curvature"], ["kronecker"]],
-    "_losses": [["losses", "objective"], ["curvature"], ["kronecker"]],
-    "_network": [["network", "objective"], ["kronecker"], ["curvature"]],
+    "_losses": [["losses", "objective"], ["curvature"], ["kronecker"], ["architecture"]],
+    "_network": [["network", "objective"], ["kronecker"], ["curvature"], ["architecture"]],
 }
 # Seconds each, and about the estimator as a whole.
 LONG = "protects_better or old_predictions or all_solvers"

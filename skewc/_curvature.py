@@ -181,7 +181,7 @@ def _factors(network: Network, sums):
 def add_gram(total: torch.Tensor, a: torch.Tensor, row_weights) -> None:
     """Add Σ s·aaᵀ to the upper triangle of `total`, which saves nearly half the work."""
     weighted = a if row_weights is None else a * row_weights
-    width = max(64, -(-len(total) // 8))
+    width = max(64, len(total) // 8)
     for start in range(0, len(total), width):
         strip = slice(start, start + width)
         total[strip, start:].addmm_(weighted[:, strip].T, a[:, start:])

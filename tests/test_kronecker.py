@@ -1,3 +1,4 @@
+import json
 import pickle
 
 import numpy as np
@@ -7,6 +8,7 @@ import scipy.optimize
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from state import bits
 
 import skewc._curvature
 import skewc._learning
@@ -414,6 +416,21 @@ def test_all_solvers_reach_the_minimiser_of_j(rng, solver):
     found = j(np.concatenate([model.coefs_[0].ravel(), model.intercepts_[0]]))[0]
     assert best * (1 - 1e-9) <= found < best + 1e-6
     assert j(anchor)[0] > best + 0.1
+
+
+@pytest.mark.parametrize("curvature", ["diagonal", "kronecker"])
+@pytest.mark.parametrize("fisher", ["exact", "sample", "empirical"])
+@pytest.mark.parametrize("penalty", ["running_sum", "per_task"])
+def test_options_may_be_read_from_a_file(rng, curvature, fisher, penalty):
+    """They are then other objects than the equal strings in the code."""
+    X, y = blobs(rng)
+    written = {"curvature": curvature, "fisher": fisher, "penalty": penalty}
+    read = json.loads(json.dumps({**written, "activation": "logistic"}))
+    here, there = clf(activation="logistic", **written), clf(**read)
+    for task in range(2):
+        here.partial_fit(X + task, y, task_id=task)
+        there.partial_fit(X + task, y, task_id=task)
+    assert bits(there) == bits(here)
 
 
 @pytest.mark.parametrize("penalty", ["running_sum", "per_task"])
