@@ -252,3 +252,20 @@ def test_masked_entries_are_refused(name):
 def test_declared_numbers_are_none_for_strings_whatever_holds_them():
     with pytest.raises(ValueError, match="`y` has strings as labels"):
         estimator({}).partial_fit(X, Y.astype(str), classes=np.array([0, 1, 2], dtype=object))
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        [0, "1", 2],
+        objects([0, "1", 2], (3,)),
+        objects([[], [], []], (3,)),
+        objects([Decimal(0), Decimal(1), Decimal(2)], (3,)),
+        [0, 1, 2, np.nan],
+        [],
+    ],
+)
+@pytest.mark.parametrize("y", [Y, Y.astype(str)])
+def test_declared_classes_are_all_numbers_or_all_strings(classes, y):
+    with pytest.raises(ValueError, match="classes must be a one-dimensional"):
+        estimator({}).partial_fit(X, y, classes=classes)
