@@ -269,3 +269,9 @@ def test_declared_numbers_are_none_for_strings_whatever_holds_them():
 def test_declared_classes_are_all_numbers_or_all_strings(classes, y):
     with pytest.raises(ValueError, match="classes must be a one-dimensional"):
         estimator({}).partial_fit(X, y, classes=classes)
+
+
+def test_weights_that_make_the_loss_overflow_are_named():
+    weights = np.where(np.arange(N), 1, 1.7e308)
+    with pytest.raises(ValueError, match="sample_weight or learning_rate_init is too large"):
+        estimator({}).partial_fit(X, Y, sample_weight=weights)
