@@ -268,3 +268,53 @@ def test_what_is_not_finite_never_enters(solver, kept, curvature, poisoned, monk
         next_tasks(clf, kept)
         assert everything(clf) == after
     assert n_calls >= 2
+
+
+def spoiled(block):
+    """Return what may come in place of a block."""
+    return [
+        OSError("no such block"),
+        np.where(block == block[-1, -1], np.nan, block),
+        block[:, 1:],
+        block[1:],
+        block[:, None].astype(str),
+        sparse.csr_matrix(block)[:, [0, 1, 2, 3, 3]],
+    ]
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize("curvature", ["diagonal", "kronecker"])
+def test_a_block_that_is_other_whenever_loaded_changes_nothing(solver, curvature):
+    loads, bad, instead = 0, None, None
+
+    def load(block):
+        nonlocal loads
+        loads += 1
+        if loads != bad:
+            return block
+        if isinstance(instead, OSError):
+            raise instead
+        return instead
+
+    def learn(clf):
+        nonlocal loads
+        loads = 0
+        parts = [da.from_delayed(dask.delayed(load)(x), x.shape, x.dtype) for x in np.split(X, 4)]
+        with dask.config.set(scheduler="synchronous"):
+            skewc.dask.partial_fit(clf, da.concatenate(parts), NEW, "b")
+
+    start = estimator(False, solver=solver, curvature=curvature).partial_fit(X, Y, "a")
+    good = copy.deepcopy(start)
+    learn(good)
+    n_loads = loads
+    for n in range(1, n_loads + 1):
+        instead = spoiled(X[:10])[(n + len(solver + curvature)) % 6]
+        bad, clf = n, copy.deepcopy(start)
+        before = everything(clf)
+        with pytest.raises((OSError, ValueError), match="such block|X must|[Bb]lock"):
+            learn(clf)
+        assert everything(clf) == before
+        bad = None
+        learn(clf)
+        assert everything(clf) == everything(good)
+    assert n_loads >= 12
