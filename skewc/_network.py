@@ -124,12 +124,11 @@ class Network:
 
     def forward(self, coefs, intercepts, x: torch.Tensor) -> list[torch.Tensor]:
         """Activations of every layer: the input (n, in) first, the logits (n, K) last."""
-        activations, last = [x], len(coefs) - 1
-        activate = _ACTIVATE[self.activation]
-        for layer, (coef, intercept) in enumerate(zip(coefs, intercepts, strict=True)):
-            z = add_product(intercept, activations[-1], coef)
-            activations.append(z if layer == last else activate(z))
-        return activations
+        activations, activate = [x], _ACTIVATE[self.activation]
+        *hidden, (coef, intercept) = zip(coefs, intercepts, strict=True)
+        for w, b in hidden:
+            activations.append(activate(add_product(b, activations[-1], w)))
+        return [*activations, add_product(intercept, activations[-1], coef)]
 
     def backpropagate(
         self, coefs, activations, delta: torch.Tensor

@@ -367,6 +367,19 @@ def test_rotated_network_is_the_same_function(network, rng, make, n):
     assert_allclose(rotated.displaced(weights, x, rotated.coordinates(other)), other, atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [3, 4, 6, 7])
+def test_what_is_rotated_is_the_inputs_or_the_weights_whichever_are_fewer(network, rng, n):
+    rotated, _ = absorb_all(network, learned(network, rng, 1), "running_sum").diagonal_in(network)
+    x = rotated.prepared(Rows(rng.normal(size=(n, 4)))).inputs(slice(None))
+    blocks = rotated.split(rotated.coordinates(draw(network, rng)))[0]
+    _, *kept, _ = rotated.forward(blocks, x)
+    made = [
+        [part.numel() for part in (inputs, turned) if part is not None]
+        for _, inputs, turned in kept
+    ]
+    assert made == [[min(n, 5) * 7], [min(n, 3) * 6]]
+
+
 # The estimator
 
 
