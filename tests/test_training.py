@@ -201,6 +201,8 @@ def test_the_host_waits_for_the_device_once_an_epoch(blobs, solver, curvature, e
             max_iter=epochs, batch_size=8, n_iter_no_change=100, random_state=0,
         ).partial_fit(X, y, task_id="a")  # fmt: skip
         with Waits() as counted:
-            clf.partial_fit(X, y, task_id="b", sample_weight=np.linspace(1, 2, 90))
+            clf.partial_fit(
+                X, y, task_id="b", sample_weight=np.linspace(1, 2, 90), consolidate=False
+            )
         waits[epochs] = counted.n
     assert waits[4] - waits[1] == 3 * (1 + early_stopping)
