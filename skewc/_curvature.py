@@ -18,6 +18,7 @@ from skewc._rows import Rows
 # Share of its input's mean importance below which no weight into a hidden unit is held.
 _SILENT_SHARE = 1e-3
 _LARGEST_FACTORS = 2**30  # bytes
+_STRIP = 64  # columns
 
 
 def importance_floor(network: Network, importance: torch.Tensor) -> torch.Tensor:
@@ -181,7 +182,6 @@ def _factors(network: Network, sums):
 def add_gram(total: torch.Tensor, a: torch.Tensor, row_weights) -> None:
     """Add Σ s·aaᵀ to the upper triangle of `total`, which saves nearly half the work."""
     weighted = a if row_weights is None else a * row_weights
-    width = max(64, -(-len(total) // 8))
-    for start in range(0, len(total), width):
-        strip = slice(start, start + width)
+    for start in range(0, len(total), _STRIP):
+        strip = slice(start, start + _STRIP)
         total[strip, start:].addmm_(weighted[:, strip].T, a[:, start:])

@@ -46,7 +46,7 @@ def label_distributions(logits, mask, smoothing) -> tuple[torch.Tensor, torch.Te
     The exact and the sampled Fisher take the labels from the second.
     """
     p = log_softmax(logits, mask).exp_()
-    active = torch.ones_like(p[0]) if mask is None else mask.isfinite().to(p)
+    active = p.new_ones(p.shape[1]) if mask is None else mask.isfinite().to(p)
     return p, torch.lerp(p, active / active.sum(), smoothing)
 
 
@@ -96,7 +96,7 @@ class ExactVectors:
         p, q = self.p, self.q
         squares, likeliest = p.new_empty(len(p), len(coef)), p.argmax(dim=1)
         for m in likeliest.unique():
-            rows = (likeliest == m).nonzero()[:, 0]
+            rows = (likeliest == m).nonzero().ravel()
             w, p_m, q_m = coef - coef[:, m, None], p[rows], q[rows]
             u = p_m @ w.T
             squares[rows] = q_m @ w.square().T - u * (2 * (q_m @ w.T) - u)
@@ -112,7 +112,7 @@ def label_vectors(kind: str, logits, labels, mask, uniforms, smoothing) -> torch
     p, q = label_distributions(logits, mask, smoothing)
     if kind == "sample":
         labels = _draw(q, uniforms)
-    return p.scatter_add(1, labels, torch.full_like(p[:, :1], -1.0))
+    return p.scatter_(1, labels, -1.0, reduce="add")
 
 
 def _draw(p: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
@@ -120,5 +120,5 @@ def _draw(p: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     cumulative = p.cumsum(dim=1)
     drawn = (cumulative <= uniforms).sum(dim=1, keepdim=True)
     # The total may round to less than 1, which must not lead past the last possible class.
-    last_possible = p.shape[1] - 1 - (p.flip(1) > 0).to(p.dtype).argmax(1, keepdim=True)
+    last_possible = p.shape[1] - 1 - p.flip(1).sign().argmax(1, keepdim=True)
     return torch.minimum(drawn, last_possible)

@@ -292,10 +292,11 @@ def _eigen(matrix: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torc
     An entry (i, j) of such a sum is known up to a rounding of √(A_ii·A_jj), so an
     eigenvalue is nothing but rounding if it is small against Σ_i v_i²·A_ii.
     """
+    diagonal = matrix.diagonal()
     if not matrix.isfinite().all():
-        return matrix.to(dtype), torch.full_like(matrix[0], torch.nan, dtype=dtype)
+        return matrix.to(dtype), torch.full_like(diagonal, torch.nan, dtype=dtype)
     values, vectors = torch.linalg.eigh(matrix)
-    noise = 16 * torch.finfo(dtype).eps * (vectors.square().T @ matrix.diagonal())
+    noise = 16 * torch.finfo(dtype).eps * (vectors.square().T @ diagonal)
     return vectors.to(dtype), torch.where(values > noise, values, 0).to(dtype)
 
 

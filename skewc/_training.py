@@ -23,8 +23,8 @@ _lock, _holders, _n_threads = threading.Lock(), set(), 1
 
 NON_FINITE = (
     "Solver produced non-finite parameter weights. The input data may contain large values "
-    "and need to be preprocessed (StandardScaler), or learning_rate_init is too large. "
-    "The estimator is as it was before this call."
+    "and need to be preprocessed (StandardScaler), or sample_weight or learning_rate_init is too "
+    "large. The estimator is as it was before this call."
 )
 
 

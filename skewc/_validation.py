@@ -171,9 +171,9 @@ def check_classes(classes) -> np.ndarray:
     """Return declared classes, sorted."""
     check_unmasked("classes", classes)
     try:
-        labels = column_or_1d(classes)
-        if len(labels) and not (labels != labels).any():
-            return check_labels(labels)
+        labels = check_labels(column_or_1d(check_one_kind("classes", classes)))
+        if len(labels) and all(isinstance(label, str | bytes | Real) for label in labels.tolist()):
+            return labels
     except (TypeError, ValueError):
         pass  # told below, with the parameter's name
     raise ValueError(

@@ -1,6 +1,9 @@
-"""Imports run downward, and private scikit-learn names stay in one file."""
+"""Imports run downward, private scikit-learn names stay in one file, and state is frozen."""
 
 import ast
+import sys
+from dataclasses import is_dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -56,3 +59,14 @@ def test_private_scikit_learn_is_in_one_file(path):
         and any(part.startswith("_") for part in [*module.split("."), *names])
     ]
     assert not private or path.stem == "_compat"
+
+
+def test_what_several_threads_may_read_cannot_change():
+    """Only what one training run leaves behind is written as it comes."""
+    for layer in LAYERS[:-1]:
+        import_module(f"skewc.{layer}")
+    ours = [module for name, module in sys.modules.items() if name.startswith("skewc.")]
+    found = {thing for module in ours for thing in vars(module).values() if is_dataclass(thing)}
+    assert len(found) > 10
+    changeable = [cls.__name__ for cls in found if not cls.__dataclass_params__.frozen]
+    assert changeable == ["History"]

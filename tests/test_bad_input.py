@@ -5,7 +5,11 @@ import pickle
 import re
 import warnings
 from decimal import Decimal
+from functools import partial
 
+import dask
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,6 +18,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 
+import skewc.dask
 from skewc import EWCClassifier
 
 N, N_FEATURES = 12, 3
@@ -23,6 +28,7 @@ PARAMETERS = [
     {},
     {"solver": "lbfgs", "curvature": "kronecker"},
     {"solver": "sgd", "readout": "discriminant", "readout_features": 5},
+    {"memory_size": 5, "memory_selection": "random"},
     {"memory_size": 5, "memory_selection": "herding", "class_weight": "balanced"},
 ]
 # What a message must name, for each thing handed over.
@@ -158,8 +164,9 @@ def accepted(clf, call, weights):
     """Whether the call went well; if not, say that it was told as it must be."""
     try:
         with warnings.catch_warnings():
-            # These two are what scikit-learn tells users; all other warnings are errors.
+            # These three are what scikit-learn tells users; all other warnings are errors.
             warnings.simplefilter("ignore", DataConversionWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.filterwarnings("ignore", FEATURE_NAMES)
             call()
     except (TypeError, ValueError) as error:
@@ -177,20 +184,36 @@ def check(data):
     for name in names:
         alone = name not in "Xy" and data.draw(st.integers(0, 2)) == 0
         given_[name] = data.draw(scalars if alone else spoiled(GOOD[name]))
-    named = [NAMED[name] for name in names]
+    named, hopeless = [NAMED[name] for name in names], any(map(is_hopeless, given_.values()))
     rows = {name: given_[name] for name in ("X", "task_id") if name in given_}
     predicts = {*names} <= {*rows} and "_stream" in vars(clf)
     predicts = predicts and data.draw(st.booleans())
     if predicts:
         well = accepted(clf, lambda: predictions_are_right(clf, **rows), named)
     else:
-        well = accepted(clf, lambda: clf.partial_fit(**given_), named)
-    assert not (well and any(map(is_hopeless, given_.values())))
+        learn, how = clf.partial_fit, data.draw(st.sampled_from(["fit", "partial_fit", "blocks"]))
+        if how == "fit" and "classes" not in names:
+            learn, closed = clf.fit, False
+        elif how == "blocks" and (clf.memory_size == 0 or clf.memory_selection == "random"):
+            given_["X"] = or_as_it_is(in_blocks, given_["X"])
+            if dask.is_dask_collection(given_["X"]):
+                learn = partial(skewc.dask.partial_fit, clf)
+        well = accepted(clf, lambda: learn(**given_), named)
+    assert not (well and hopeless)
     if predicts or not well:
         assert pickle.dumps(vars(clf)) == before
     else:
         assert not closed or clf.classes_.tolist() == [0, 1, 2]
         predictions_are_right(clf, X[:, : clf.n_features_in_].astype("f4"), clf.task_ids_[-1])
+
+
+def in_blocks(values):
+    """Return blocks that Dask loads, the last shorter than the others."""
+    if isinstance(values, pd.DataFrame):
+        return dd.from_pandas(values, chunksize=5, sort=False)
+    if not isinstance(values, np.ndarray) or values.ndim != 2:
+        raise TypeError
+    return da.from_array(values, chunks=5)
 
 
 def is_hopeless(values):
@@ -252,3 +275,26 @@ def test_masked_entries_are_refused(name):
 def test_declared_numbers_are_none_for_strings_whatever_holds_them():
     with pytest.raises(ValueError, match="`y` has strings as labels"):
         estimator({}).partial_fit(X, Y.astype(str), classes=np.array([0, 1, 2], dtype=object))
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        [0, "1", 2],
+        objects([0, "1", 2], (3,)),
+        objects([[], [], []], (3,)),
+        objects([Decimal(0), Decimal(1), Decimal(2)], (3,)),
+        [0, 1, 2, np.nan],
+        [],
+    ],
+)
+@pytest.mark.parametrize("y", [Y, Y.astype(str)])
+def test_declared_classes_are_all_numbers_or_all_strings(classes, y):
+    with pytest.raises(ValueError, match="classes must be a one-dimensional"):
+        estimator({}).partial_fit(X, y, classes=classes)
+
+
+def test_weights_that_make_the_loss_overflow_are_named():
+    weights = np.where(np.arange(N), 1, 1.7e308)
+    with pytest.raises(ValueError, match="sample_weight or learning_rate_init is too large"):
+        estimator({}).partial_fit(X, Y, sample_weight=weights)

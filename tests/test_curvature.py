@@ -197,6 +197,8 @@ def test_factors_must_fit_in_a_gibibyte():
     check_importance_fits("diagonal", Network((10**6, 10**4), "relu"), 8)
     with pytest.raises(ValueError, match=r"would keep 1\.0 GiB .* the limit of 1\.0 GiB"):
         check_importance_fits("kronecker", Network((8191, 2), "relu"), 8)
+    with pytest.raises(ValueError, match=r"would keep 1\.5 GiB .* \(10030, 2\) units, above"):
+        check_importance_fits("kronecker", Network((10_030, 2), "relu"), 8)
 
 
 def test_factors_that_just_fit_are_taken(monkeypatch):

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask
+import dask.array as da
 import joblib
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import torch
 from scipy import sparse
 from state import bits
 
+import skewc.dask
 from skewc import EWCClassifier
 
 TESTS = Path(__file__).parent
@@ -25,7 +28,7 @@ CASES = {
     "adam, kronecker": {"curvature": "kronecker", "fisher": "sample"},
     "sgd, kronecker": {"curvature": "kronecker", "solver": "sgd"},
     "lbfgs, kronecker": {"curvature": "kronecker", "solver": "lbfgs", "penalty": "per_task"},
-    "random memory": {"memory_size": 20},
+    "random memory": {"memory_size": 20, "memory_selection": "random"},
     "herded memory": {"memory_size": 20, "memory_selection": "herding", "solver": "lbfgs"},
     "discriminant": {"readout": "discriminant", "readout_features": 50},
 }
@@ -132,3 +135,19 @@ def test_training_rows_are_not_modified(case, form):
     for predict in (clf.predict_proba, clf.predict_log_proba, clf.decision_function):
         predict(X, task_id="a")
     assert pickle.dumps((X, y, weight)) == before
+
+
+@pytest.mark.parametrize("case", ["adam", "lbfgs, kronecker", "random memory"])
+@pytest.mark.parametrize("kept_as", [as_read_only, as_map])
+def test_blocks_that_cannot_be_written_are_learned_as_any_other(tmp_path, case, kept_as):
+    X, y = rows()
+    before, found = X.copy(), []
+    for whole in X, kept_as(X, tmp_path):
+        parts = [whole[:120], whole[120:]]  # as they are: from_array would copy them
+        blocks = [da.from_delayed(dask.delayed(part), part.shape, part.dtype) for part in parts]
+        clf = EWCClassifier(**COMMON, **CASES[case])
+        for name in ("a", "b"):
+            skewc.dask.partial_fit(clf, da.concatenate(blocks), y, name)
+        found.append(bits(clf))
+    assert found[0] == found[1]
+    np.testing.assert_array_equal(X, before)

@@ -7,11 +7,16 @@ One pass counts; then a fault is raised at a chosen number. So no stage can be f
 import copy
 import functools
 import inspect
+import itertools
 import linecache
 import pickle
 import sys
+import uuid
 from pathlib import Path
+from unittest import mock
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 import torch
@@ -19,6 +24,7 @@ from scipy import sparse
 
 import skewc
 import skewc._training
+import skewc.dask
 from skewc import EWCClassifier
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -93,7 +99,6 @@ def estimator(kept, **parameters):
     }
     extras = {
         "memory_size": 6,
-        "memory_selection": "herding",
         "readout": "discriminant",
         "readout_features": 5,
         "penalty": "per_task",
@@ -120,6 +125,15 @@ def next_tasks(clf, kept):
     clf.partial_fit(X, NEW, IDS, sample_weight=WEIGHTS if kept else None)
 
 
+def next_tasks_in_blocks(clf, kept):
+    """The same from blocks that Dask loads: one task from three of them, one from two."""
+    blocks = da.from_array(X, chunks=((9, 9, 7, 15), 4))
+    keys = itertools.count()  # which settle the order in which Dask sums up blocks
+    unique = mock.patch("uuid.uuid4", lambda: uuid.UUID(int=next(keys)))
+    with unique, dask.config.set(scheduler="synchronous"):
+        skewc.dask.partial_fit(clf, blocks, NEW, IDS, sample_weight=WEIGHTS if kept else None)
+
+
 CASES = {
     f"{call.__name__}-{solver}-{curvature}-{'kept' if kept else 'plain'}": (
         call,
@@ -129,13 +143,14 @@ CASES = {
     for solver in ("adam", "sgd", "lbfgs")
     for curvature in ("diagonal", "kronecker")
     for kept in (False, True)
-    for call in (next_tasks, warm_fit if kept else first_fit)
+    for call in (next_tasks, next_tasks_in_blocks, warm_fit if kept else first_fit)
 }
 
 
 def started(call, kept, parameters):
     """Return an estimator about to be called."""
-    clf = estimator(kept, warm_start=call is warm_fit, **parameters)
+    selection = "random" if call is next_tasks_in_blocks else "herding"
+    clf = estimator(kept, warm_start=call is warm_fit, memory_selection=selection, **parameters)
     return clf if call is first_fit else clf.partial_fit(X, Y, task_id="a")
 
 
@@ -253,3 +268,53 @@ def test_what_is_not_finite_never_enters(solver, kept, curvature, poisoned, monk
         next_tasks(clf, kept)
         assert everything(clf) == after
     assert n_calls >= 2
+
+
+def spoiled(block):
+    """Return what may come in place of a block."""
+    return [
+        OSError("no such block"),
+        np.where(block == block[-1, -1], np.nan, block),
+        block[:, 1:],
+        block[1:],
+        block[:, None].astype(str),
+        sparse.csr_matrix(block)[:, [0, 1, 2, 3, 3]],
+    ]
+
+
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.parametrize("curvature", ["diagonal", "kronecker"])
+def test_a_block_that_is_other_whenever_loaded_changes_nothing(solver, curvature):
+    loads, bad, instead = 0, None, None
+
+    def load(block):
+        nonlocal loads
+        loads += 1
+        if loads != bad:
+            return block
+        if isinstance(instead, OSError):
+            raise instead
+        return instead
+
+    def learn(clf):
+        nonlocal loads
+        loads = 0
+        parts = [da.from_delayed(dask.delayed(load)(x), x.shape, x.dtype) for x in np.split(X, 4)]
+        with dask.config.set(scheduler="synchronous"):
+            skewc.dask.partial_fit(clf, da.concatenate(parts), NEW, "b")
+
+    start = estimator(False, solver=solver, curvature=curvature).partial_fit(X, Y, "a")
+    good = copy.deepcopy(start)
+    learn(good)
+    n_loads = loads
+    for n in range(1, n_loads + 1):
+        instead = spoiled(X[:10])[(n + len(solver + curvature)) % 6]
+        bad, clf = n, copy.deepcopy(start)
+        before = everything(clf)
+        with pytest.raises((OSError, ValueError), match="such block|X must|[Bb]lock"):
+            learn(clf)
+        assert everything(clf) == before
+        bad = None
+        learn(clf)
+        assert everything(clf) == everything(good)
+    assert n_loads >= 12

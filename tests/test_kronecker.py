@@ -1,3 +1,4 @@
+import json
 import pickle
 
 import numpy as np
@@ -7,6 +8,7 @@ import scipy.optimize
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from state import bits
 
 import skewc._curvature
 import skewc._learning
@@ -365,6 +367,19 @@ def test_rotated_network_is_the_same_function(network, rng, make, n):
     assert_allclose(rotated.displaced(weights, x, rotated.coordinates(other)), other, atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [3, 4, 6, 7])
+def test_what_is_rotated_is_the_inputs_or_the_weights_whichever_are_fewer(network, rng, n):
+    rotated, _ = absorb_all(network, learned(network, rng, 1), "running_sum").diagonal_in(network)
+    x = rotated.prepared(Rows(rng.normal(size=(n, 4)))).inputs(slice(None))
+    blocks = rotated.split(rotated.coordinates(draw(network, rng)))[0]
+    _, *kept, _ = rotated.forward(blocks, x)
+    made = [
+        [part.numel() for part in (inputs, turned) if part is not None]
+        for _, inputs, turned in kept
+    ]
+    assert made == [[min(n, 5) * 7], [min(n, 3) * 6]]
+
+
 # The estimator
 
 
@@ -414,6 +429,21 @@ def test_all_solvers_reach_the_minimiser_of_j(rng, solver):
     found = j(np.concatenate([model.coefs_[0].ravel(), model.intercepts_[0]]))[0]
     assert best * (1 - 1e-9) <= found < best + 1e-6
     assert j(anchor)[0] > best + 0.1
+
+
+@pytest.mark.parametrize("curvature", ["diagonal", "kronecker"])
+@pytest.mark.parametrize("fisher", ["exact", "sample", "empirical"])
+@pytest.mark.parametrize("penalty", ["running_sum", "per_task"])
+def test_options_may_be_read_from_a_file(rng, curvature, fisher, penalty):
+    """They are then other objects than the equal strings in the code."""
+    X, y = blobs(rng)
+    written = {"curvature": curvature, "fisher": fisher, "penalty": penalty}
+    read = json.loads(json.dumps({**written, "activation": "logistic"}))
+    here, there = clf(activation="logistic", **written), clf(**read)
+    for task in range(2):
+        here.partial_fit(X + task, y, task_id=task)
+        there.partial_fit(X + task, y, task_id=task)
+    assert bits(there) == bits(here)
 
 
 @pytest.mark.parametrize("penalty", ["running_sum", "per_task"])

@@ -5,12 +5,15 @@ import pickle
 import types
 import weakref
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
 from scipy import sparse
 
+import skewc.dask
 from skewc import EWCClassifier
 
 N, FEATURES = 61, 5  # no layer, nor anything else, is as long as there are rows
@@ -70,14 +73,24 @@ def rows():
     return X, rng.randint(0, 3, size=N), rng.uniform(1, 2, size=N)
 
 
+def in_blocks(X):
+    return da.from_array(X, chunks=(23, FEATURES))
+
+
+def learn(clf, X, *args, **kwargs):
+    if dask.is_dask_collection(X):
+        return skewc.dask.partial_fit(clf, X, *args, **kwargs)
+    return clf.partial_fit(X, *args, **kwargs)
+
+
 def learned(form, **parameters):
     X, y, weight = rows()
     clf = EWCClassifier((7,), max_iter=3, random_state=0, **parameters)
-    clf.partial_fit(form(X), y, "a", sample_weight=weight)
-    return clf.partial_fit(form(-X[:, ::-1]), y + 1, "b", sample_weight=weight)
+    learn(clf, form(X), y, "a", sample_weight=weight)
+    return learn(clf, form(-X[:, ::-1]), y + 1, "b", sample_weight=weight)
 
 
-@pytest.mark.parametrize("form", [np.array, sparse.csr_matrix])
+@pytest.mark.parametrize("form", [np.array, sparse.csr_matrix, in_blocks])
 @pytest.mark.parametrize("case", CASES)
 def test_no_row_and_no_labels_are_reachable(case, form):
     X, y, weight = rows()
@@ -101,12 +114,14 @@ def test_vectors_are_found_out(kept):
     assert [*leaks(clf, X, y, weight)]
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    "call", [EWCClassifier.fit, EWCClassifier.partial_fit, skewc.dask.partial_fit]
+)
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_outside_the_estimator_keeps_the_rows_either(case, method):
+def test_nothing_outside_the_estimator_keeps_the_rows_either(case, call):
     X, y, weight = rows()
     clf = EWCClassifier((7,), tol=1e9, n_iter_no_change=1, random_state=0, **CASES[case])
-    getattr(clf, method)(X, y, sample_weight=weight)
+    call(clf, in_blocks(X) if call is skewc.dask.partial_fit else X, y, sample_weight=weight)
     alive = [weakref.ref(array) for array in (X, y, weight)]
     del X, y, weight
     gc.collect()
