@@ -23,7 +23,7 @@ import warnings
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
-from time import perf_counter
+from time import perf_counter, sleep
 
 import numpy as np
 import torch
@@ -78,10 +78,14 @@ def seconds(work, times=1):
 
 
 def race(runners, repeats):
-    """Let runners, which return seconds, take turns; return their times."""
+    """Let runners, which return seconds, take turns; return their times.
+
+    Before each comes a pause, in which threads of the other's BLAS stop waiting for work.
+    """
     times = {name: [] for name in runners}
     for k in range(repeats + 1):
         for name, runner in runners.items():
+            sleep(0.2)
             taken = runner()
             if k:
                 times[name].append(taken)

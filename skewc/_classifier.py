@@ -26,7 +26,7 @@ from skewc._compat import (
 from skewc._inputs import to_tensor
 from skewc._layout import stamped, unstamped
 from skewc._learning import consolidation, learn_task
-from skewc._losses import class_mask
+from skewc._losses import class_mask, log_softmax, softmax
 from skewc._network import ACTIVATION_MODULES, Network
 from skewc._readout import Discriminant
 from skewc._rows import Rows
@@ -1017,7 +1017,7 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         >>> clf.predict_proba(X[:1]).round(2)
         array([[1., 0., 0.]])
         """
-        return torch.softmax(self._logits(X, task_id)[0], dim=1).cpu().numpy()
+        return softmax(self._logits(X, task_id)[0]).contiguous().cpu().numpy()
 
     def predict_log_proba(self, X, task_id=None):
         """Compute the logarithms of the probabilities of the classes.
@@ -1058,9 +1058,9 @@ class EWCClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         array([0, 0])
         """
         logits, _ = self._logits(X, task_id)
-        log_p = torch.log_softmax(logits, dim=1)
+        log_p = log_softmax(logits).contiguous()
         # Kept for probabilities that underflow, the logarithm would contradict them.
-        return log_p.masked_fill_(torch.softmax(logits, dim=1) == 0, -torch.inf).cpu().numpy()
+        return log_p.masked_fill_(softmax(logits) == 0, -torch.inf).cpu().numpy()
 
     def predict(self, X, task_id=None):
         """Predict the likeliest class of each row.
