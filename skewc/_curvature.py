@@ -146,7 +146,7 @@ def _exact_pairs(network, coefs, activations, mask, smoothing, curvature) -> Ite
     else:
         d = vectors.through(coefs[-1], slice(None) if mask is None else mask.isfinite())
     d = BACKWARD[network.activation](d, activations[-2])
-    yield from network.backpropagate(coefs[:-1], activations[:-1], d)
+    yield from network.backpropagate(coefs[:-1], activations, d)
 
 
 def _squares(network: Network, sums):

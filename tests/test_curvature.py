@@ -152,11 +152,16 @@ def test_drawn_rows_stand_for_all_on_average(problem):
     assert_allclose(few, importance(network, weights, *alike), rtol=1e-12)
 
 
-def test_sparse_rows_give_the_same(problem):
-    network, weights, X, y = problem
+@pytest.mark.parametrize("sizes", [(4, 3), (4, 6, 3), SIZES])
+@pytest.mark.parametrize("curvature", ["diagonal", "kronecker"])
+def test_sparse_rows_give_the_same(rng, sizes, curvature):
+    network = Network(sizes, "relu")
+    weights = torch.from_numpy(network.initialise(rng, np.float64))
+    X, y = rng.normal(size=(12, 4)), rng.randint(3, size=12)
     X = np.where(np.abs(X) > 0.7, X, 0)
-    dense = importance(network, weights, X, y)
-    assert_allclose(importance(network, weights, sparse.csr_array(X), y), dense, rtol=1e-13)
+    dense = importance(network, weights, X, y, curvature=curvature)
+    found = importance(network, weights, sparse.csr_array(X), y, curvature=curvature)
+    assert_allclose(found, dense, rtol=1e-13)
 
 
 def test_the_batch_mistake_would_be_seen(problem):
