@@ -203,7 +203,8 @@ def _blocks(X) -> Blocks:
     parts, lengths = _parts(X)
     if np.isnan(lengths).any():
         # One column of each block, where the others need not be read.
-        columns, _ = _parts(X.iloc[:, :1] if isinstance(X, dask.dataframe.DataFrame) else X[:, :1])
+        named = isinstance(X, dask.dataframe.DataFrame)  # maybe some twice, which iloc cannot do
+        columns, _ = _parts(X[[*X.columns[:1]]] if named else X[:, :1])
         lengths = [shape[0] for shape in dask.compute(*map(dask.delayed(np.shape), columns))]
     numbered = [(k, int(n), None) for k, n in enumerate(lengths) if n]
     return Blocks(_Source(X, parts), tuple(numbered))

@@ -389,6 +389,10 @@ def with_fault(X, row, value):
         (lambda X, y: (X, y), {}, TypeError, "Array or DataFrame of Dask"),
         (lambda X, y: (blocks_of(X)[:0], y[:0]), {}, ValueError, "0 sample"),
         (
+            lambda X, y: (dd.from_pandas(pd.DataFrame(X).set_axis(["a"] * 64, axis=1)), y),
+            {}, ValueError, "X must",
+        ),
+        (
             lambda X, y: (blocks_of(X), y),
             {"memory_size": 5}, ValueError, "memory_selection='herding'",
         ),
