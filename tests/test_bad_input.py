@@ -307,6 +307,6 @@ def test_features_that_overflow_are_those_of_x():
 
 
 def test_a_table_of_categories_that_are_no_ids_is_named():
-    ids = pd.DataFrame(objects([(0, 1, 2)] + ["a"] * (N - 1), (1, N))).astype("category")
+    ids = pd.DataFrame(objects([range(3)] + ["a"] * (N - 1), (1, N))).astype("category")
     with pytest.raises(ValueError, match="task_id must hold one id for each row"):
         estimator({}).partial_fit(X, Y, task_id=ids)
