@@ -121,8 +121,8 @@ class Discriminant(Saved):
         variance = max(np.trace(self.scatter, dtype=np.float64) / n, least) / size or 1.0
         if not (np.isfinite(variance) and np.isfinite(self.scatter).all()):
             raise ValueError(
-                f"The features of readout='discriminant' overflow {self.scatter.dtype}. Scale "
-                "the inputs (StandardScaler)."
+                "The features that readout='discriminant' makes of X overflow "
+                f"{self.scatter.dtype}. Scale X (StandardScaler)."
             )
         covariance = self.scatter.astype(np.float64) / (n * variance)
         shrinkage = _shrinkage(covariance, n, self.scatter.dtype)

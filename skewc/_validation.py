@@ -144,7 +144,10 @@ def split_by_task(task_id, n_samples: int) -> Iterator[tuple[object, np.ndarray]
         yield None if task_id is None else _plain_id(task_id), np.arange(n_samples)
         return
     check_unmasked("task_id", task_id)
-    ids = np.asarray(task_id, dtype=object if isinstance(task_id, list | tuple) else None)
+    try:
+        ids = np.asarray(task_id, dtype=object if isinstance(task_id, list | tuple) else None)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"task_id must hold one id for each row: {error}") from error
     if ids.shape != (n_samples,):
         raise ValueError(
             "task_id must be one id for the call or one for each row: expected shape "

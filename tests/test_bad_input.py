@@ -298,3 +298,15 @@ def test_weights_that_make_the_loss_overflow_are_named():
     weights = np.where(np.arange(N), 1, 1.7e308)
     with pytest.raises(ValueError, match="sample_weight or learning_rate_init is too large"):
         estimator({}).partial_fit(X, Y, sample_weight=weights)
+
+
+def test_features_that_overflow_are_those_of_x():
+    clf = estimator({"readout": "discriminant", "readout_features": 5})
+    with pytest.raises(ValueError, match=r"\bX\b overflow float64"):
+        clf.partial_fit(np.full_like(X, -1.7e308), Y)
+
+
+def test_a_table_of_categories_that_are_no_ids_is_named():
+    ids = pd.DataFrame(objects([range(3)] + ["a"] * (N - 1), (1, N))).astype("category")
+    with pytest.raises(ValueError, match="task_id must hold one id for each row"):
+        estimator({}).partial_fit(X, Y, task_id=ids)
