@@ -122,8 +122,10 @@ def _plain_id(task_id):
     """One id as str, int or float."""
     if isinstance(task_id, np.generic) and task_id.dtype.kind not in "mM":
         task_id = task_id.item()
-    if isinstance(task_id, float) and task_id != task_id:
-        raise ValueError("task_id holds NaN or a missing value; every row needs a task.")
+    if isinstance(task_id, float) and not np.isfinite(task_id):
+        raise ValueError(
+            "task_id holds NaN or a missing value, or infinity; every row needs a task."
+        )
     if not isinstance(task_id, str | int | float):
         raise TypeError(
             "task_id must be a string or a number, or hold one for each row; got "

@@ -310,3 +310,11 @@ def test_a_table_of_categories_that_are_no_ids_is_named():
     ids = pd.DataFrame(objects([range(3)] + ["a"] * (N - 1), (1, N))).astype("category")
     with pytest.raises(ValueError, match="task_id must hold one id for each row"):
         estimator({}).partial_fit(X, Y, task_id=ids)
+
+
+@pytest.mark.parametrize("one", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, object])
+def test_an_id_is_a_finite_number_or_a_string(one, dtype):
+    for task_id in (one, np.full(N, one, dtype), np.where(Y, 1.0, one).astype(dtype)):
+        with pytest.raises(ValueError, match="task_id holds NaN or a missing value, or infinity"):
+            estimator({}).partial_fit(X, Y, task_id=task_id)
