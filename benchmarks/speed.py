@@ -98,7 +98,8 @@ def race(runners, repeats):
 def spread(times):
     """Median and quartiles in milliseconds."""
     low, middle, high = np.quantile(np.array(times) * 1e3, [0.25, 0.5, 0.75])
-    return f"{middle:.3g} ({low:.3g} to {high:.3g})"
+    low, middle, high = (f"{t:.3g}" if t < 1000 else f"{t:,.0f}" for t in (low, middle, high))
+    return f"{middle} ({low} to {high})"
 
 
 class Table:
@@ -107,7 +108,7 @@ class Table:
     def __init__(self, repeats):
         self.repeats = repeats
         self.lines = []
-        self.add("work", "threads", "ours, ms", "against", "theirs, ms", "ratio", "target", "")
+        self.add("work", "threads", "against", "ratio", "target", "", "ours, ms", "theirs, ms")
         self.add(*["---"] * 8)
 
     def add(self, *cells):
@@ -120,7 +121,7 @@ class Table:
         here = [p for p in peers if p[1] is None or importlib.util.find_spec(p[1])]
         for name, module, target, _ in peers:
             if module is not None and not importlib.util.find_spec(module):
-                self.add(work, n_threads, "", name, "skipped: not installed", "", target, "")
+                self.add(work, n_threads, name, "", target, "skipped: not installed", "", "")
         if not here:
             return
         with threads(n_threads):
@@ -129,7 +130,7 @@ class Table:
         for name, _, target, _ in here:
             ratio = np.median(times[name]) / np.median(mine)
             met = "met" if ratio >= target else "MISSED"
-            cells = (spread(mine), name, spread(times[name]), f"{ratio:.2f}", target, met)
+            cells = (name, f"{ratio:.2f}", target, met, spread(mine), spread(times[name]))
             self.add(work, n_threads, *cells)
 
 

@@ -106,7 +106,7 @@ class Results(SphinxDirective):
             cells = cells[: self.options.get("columns")]
             if not line.startswith("|"):
                 text += [f"**{line.lstrip('# ')}**" if line.startswith("#") else line, ""]
-            elif set(line) <= set("|-"):
+            elif set(line) <= set("|- "):
                 text[-1:-1] = ["", ".. list-table::", "   :header-rows: 1", ""]
             else:
                 text.append("   * - " + "\n     - ".join(cells))
