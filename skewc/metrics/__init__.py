@@ -11,12 +11,8 @@ from skewc.metrics._matrix import (
     forgetting,
     forward_transfer,
 )
-from skewc.metrics._plot import (
-    AccuracyMatrixDisplay,
-    ImportanceDisplay,
-    RestoringForceDisplay,
-    TaskAccuracyDisplay,
-)
+from skewc.metrics._stream_displays import AccuracyMatrixDisplay, TaskAccuracyDisplay
+from skewc.metrics._weight_displays import ImportanceDisplay, RestoringForceDisplay
 
 __all__ = [
     "AccuracyMatrixDisplay",
